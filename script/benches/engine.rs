@@ -1,4 +1,4 @@
-//! Timings of one run on a host that does nothing.
+//! Timings of one run, with a host that does nothing.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! The table `redis`, which is `server` too.
+//! The table `redis`, which scripts also find as `server`.
 
 use std::rc::Rc;
 
@@ -42,7 +42,7 @@ pub(crate) fn table(lua: &Lua, run: &Rc<Run>, version: &Version, flavour: Flavou
     Ok(table)
 }
 
-/// Adds what libraries see while they load, too.
+/// Adds the entries that libraries also see while they load.
 pub(crate) fn log_and_version(
     lua: &Lua,
     run: &Rc<Run>,
@@ -165,7 +165,7 @@ fn is_numeric(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.trim().parse::<f64>().is_ok())
 }
 
-/// What `lua_tonumber` gives, as an integer; 0 for what is no number.
+/// The number that `lua_tonumber` returns, as an integer; 0 if there is none.
 fn integer(value: &Value) -> i64 {
     match value {
         Value::Integer(integer) => *integer,

@@ -1,7 +1,7 @@
-//! What runs at each run and each command of a script: the function that begins a run, `redis.call`, `redis.pcall` and
-//! `redis.acl_check_cmd`.
+//! The code of each run and each command of a script.
 //!
-//! They work on Lua's own stack, see [`crate::stack`].
+//! It is the function that begins a run, and `redis.call`, `redis.pcall` and `redis.acl_check_cmd`. All work
+//! on Lua's own stack, see [`crate::stack`].
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -20,13 +20,13 @@ use crate::stack::{self, Kept, Kind, Stack};
 /// Begins the runs of a state.
 pub(crate) struct Bridge {
     lua: Lua,
-    /// That of `lua`.
+    /// The state of `lua`.
     state: *mut lua_State,
-    /// [`begin`], as Lua has it.
+    /// The function [`begin`], kept in Lua.
     begin: Kept,
-    /// What sees what a run raises, where it is raised.
+    /// The function that is called where a run raises an error, with the error.
     handler: Kept,
-    /// What a run has raised, until it is looked at.
+    /// The error that a run has raised, until [`Bridge::run`] reads it.
     raised: Kept,
     lent: [Lent; 2],
 }
@@ -50,38 +50,40 @@ pub(crate) enum Takes {
 /// One of the lists that a run gets, KEYS or ARGV.
 #[derive(Clone, Copy)]
 pub(crate) enum List<'a> {
-    /// There is none.
+    /// The run gets no list.
     Nil,
-    /// A table of its own.
+    /// The list in a table of its own.
     Fresh(&'a [&'a [u8]]),
-    /// The run only reads elements, so that it can be lent the table that others had before.
+    /// The list in a table that several runs share.
+    ///
+    /// The run only reads elements, so it gets the table of earlier runs.
     Lent(&'a [&'a [u8]]),
 }
 
-/// What a run gets.
+/// The lists that a run gets.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub keys: List<'a>,
     pub argv: List<'a>,
 }
 
-/// A run, as [`begin`] gets it.
+/// A run, as [`begin`] receives it.
 struct Entry<'a, 'r> {
     function: &'a Runnable,
     given: Given<'a>,
-    /// Where its value goes; nothing if that is not wanted.
+    /// The reply to which its value is written; `None` if the value is not wanted.
     reply: Option<&'a mut Reply<'r>>,
-    /// What is known of the tables that are lent.
+    /// The states of the shared tables of KEYS and ARGV.
     lent: &'a [Lent; 2],
     ended: Ended,
 }
 
-/// What is known of a table that is lent.
+/// The state of a table that runs share.
 #[derive(Default)]
 struct Lent {
-    /// Beyond so many elements it is empty.
+    /// The number of elements that may be set. Those after them are nil.
     n_elements: Cell<c_int>,
-    /// What its global is.
+    /// The value of the list's global.
     shown: Cell<Shown>,
 }
 
@@ -93,25 +95,30 @@ enum Shown {
     Fresh,
 }
 
-/// Longer lists, and those with longer texts, are not lent: their tables would be kept.
+/// The longest list that is lent, in elements.
+///
+/// Each of its texts has at most [`LENT_TEXT_MAX_BYTES`]. The table that runs share stays in memory.
 const LENT_MAX: usize = 64;
 const LENT_TEXT_MAX_BYTES: usize = 256;
 
-// The own values of `begin`; the names of `convert::FIELDS` follow them.
+// The own values of `begin`. The names of `convert::FIELDS` follow them.
 pub(crate) const RUN: c_int = Stack::own(1);
 const WORLD: c_int = Stack::own(2);
-/// The names of the lists' globals, and behind each the table that is lent.
+/// The names of the lists' globals. The own value after each name is the table that is lent.
 const LISTS: [c_int; 2] = [Stack::own(3), Stack::own(5)];
 const N_OWN: c_int = 6;
 
 impl Bridge {
-    /// Makes it. `world` has the globals of the functions that it will run, and `handler` is called with what they raise.
+    /// Makes the bridge of a state.
+    ///
+    /// `world` has the globals of the functions that it will run. `handler` is called with the errors that
+    /// they raise.
     pub fn new(lua: &Lua, run: &Rc<Run>, world: &Table, handler: &Function) -> mlua::Result<Self> {
         let state = lua.exec_raw_lua(|lua| lua.state());
         let mut kept = None;
         let [keys, argv] = [lua.create_table()?, lua.create_table()?];
         let own = (handler, address(run), world, "KEYS", keys, "ARGV", argv);
-        // SAFETY: the closure owns nothing; the stack has room for the fields' names, as `luaL_checkstack` sees to.
+        // SAFETY: the closure owns nothing. `luaL_checkstack` makes room on the stack for the fields' names.
         unsafe {
             lua.exec_raw::<()>(own, |state| {
                 ffi::luaL_checkstack(state, convert::FIELDS.len() as c_int, ptr::null());
@@ -135,7 +142,7 @@ impl Bridge {
         Ok(Runnable { function, takes })
     }
 
-    /// Lets a function go.
+    /// Frees a function.
     pub fn forget(&self, runnable: Runnable) {
         // SAFETY: the state lives as long as `lua`, and has kept the function.
         unsafe { stack::let_go(self.state, runnable.function) }
@@ -145,7 +152,8 @@ impl Bridge {
     ///
     /// # Errors
     ///
-    /// What it raised. If the host has ended the run, that is in [`Run::stop`], and what this answers means nothing.
+    /// The value that it raised. If the host has ended the run, [`Run::stop`] says so, and this result has no
+    /// meaning.
     pub fn run(
         &self,
         function: &Runnable,
@@ -153,8 +161,9 @@ impl Bridge {
         reply: Option<&mut Reply<'_>>,
     ) -> Result<Ended, Value> {
         let mut entry = Entry { function, given, reply, lent: &self.lent, ended: Ended::Value };
-        // SAFETY: the state lives as long as `lua`, and is not running: the engine that has it is borrowed. An idle state has room for
-        // these three. `begin` alone gets the entry, which outlives the call. To replace a kept value raises nothing.
+        // SAFETY: the state lives as long as `lua`. It is not running, because its engine is borrowed. An
+        // idle state has room for these three values. Only `begin` receives the entry, which outlives the
+        // call. To replace a kept value raises nothing.
         let is_well = unsafe {
             let handler = ffi::lua_gettop(self.state) + 1;
             ffi::lua_rawgeti(self.state, ffi::LUA_REGISTRYINDEX, self.handler.place());
@@ -162,7 +171,7 @@ impl Bridge {
             ffi::lua_pushlightuserdata(self.state, (&raw mut entry).cast());
             let is_well = ffi::lua_pcall(self.state, 1, 0, handler) == ffi::LUA_OK;
             let stack = Stack::new(self.state);
-            // Nil would leave the place free for others.
+            // Nil would leave the key free for other values.
             let has_value = !is_well && stack.kind(-1) != Kind::Nil;
             if has_value {
                 stack.replace_kept(self.raised);
@@ -193,26 +202,30 @@ impl Bridge {
     }
 }
 
-/// A run's address, for functions that live as long as the state: it does so, too, as one of the state's data.
+/// A run's address, for functions that live as long as the state.
+///
+/// The run lives as long too, because it is part of the state's data.
 pub(crate) fn address(run: &Rc<Run>) -> LightUserData {
     LightUserData(Rc::as_ptr(run).cast_mut().cast())
 }
 
-/// The run whose address is the first own value of a function of this module, or of `base.rs`.
+/// The run whose address is the first own value of the running function.
+///
+/// All functions of this module and of `lua_overrides.rs` have it there.
 pub(crate) fn run_of(stack: Stack<'_>) -> &Run {
-    // SAFETY: nothing else is there, see `address`; all of a run can be changed through a shared reference.
+    // SAFETY: nothing else is there, see `address`. All of a run can be changed through a shared reference.
     unsafe { &*stack.address(RUN).cast() }
 }
 
-/// Begins a run.
+/// Begins a run: sets or passes its lists, calls its function and writes the value.
 ///
 /// # Safety
 ///
 /// Lua calls it in protected mode, with the address of an [`Entry`] as its only argument.
 unsafe extern "C-unwind" fn begin(state: *mut lua_State) -> c_int {
-    // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
+    // SAFETY: the caller's promise; no frame down to here owns anything when an error is raised.
     let stack = unsafe { Stack::new(state) };
-    // SAFETY: `Bridge::run` passes the address of an entry, which nobody else uses until this returns.
+    // SAFETY: `Bridge::run` passes the address of an entry, which nothing else uses until this returns.
     let entry = unsafe { &mut *stack.address(1).cast::<Entry<'_, '_>>() };
     stack.push_kept(entry.function.function);
     let Given { keys, argv } = entry.given;
@@ -262,7 +275,7 @@ fn set_list(stack: Stack<'_>, name: c_int, lent: &Lent, list: List<'_>) {
                 stack.set(WORLD);
             }
         }
-        // A script that does not know the list does not see what is left of another's, which is short.
+        // A script that does not name the list cannot see the values left by another, and those are few.
         List::Nil if lent.shown.get() != Shown::Fresh => {}
         _ => {
             lent.shown.set(if matches!(list, List::Nil) { Shown::Nil } else { Shown::Fresh });
@@ -283,7 +296,7 @@ fn push_list(stack: Stack<'_>, list: List<'_>) {
     }
 }
 
-/// Sets a table's first elements. The table is at `table` when a value is on top.
+/// Sets a table's first elements. `table` is its index while a value is on top.
 fn push_elements(stack: Stack<'_>, table: c_int, texts: &[&[u8]]) {
     for (n, text) in (1..).zip(texts) {
         stack.push_text(text);
@@ -304,12 +317,14 @@ pub(crate) fn install(lua: &Lua, run: &Rc<Run>, redis: &Table) -> mlua::Result<(
     Ok(())
 }
 
-/// Replaces functions of Lua that work through whole texts by the same, counted: a loop of few instructions can keep them busy for long.
+/// Replaces functions of Lua that read whole texts by the same functions, counted.
+///
+/// A loop of few instructions can keep them busy for long.
 pub(crate) fn count_bytes(lua: &Lua, run: &Rc<Run>, library: &Table, names: &[&str]) -> mlua::Result<()> {
     for name in names {
         let original: Function = library.raw_get(*name)?;
-        // SAFETY: the closure owns nothing; the run's address and the function are on the stack. The function stays in the closure's own
-        // values, so that its code cannot go.
+        // SAFETY: the closure owns nothing; the run's address and the function are on the stack. The function
+        // stays among the closure's own values, so its code is not freed.
         let counted: Function = unsafe {
             lua.exec_raw((address(run), original), |state| ffi::lua_pushcclosure(state, counted, 2))?
         };
@@ -333,38 +348,38 @@ unsafe extern "C-unwind" fn counted(state: *mut lua_State) -> c_int {
     stack.call_in_place(Stack::own(2))
 }
 
-/// What becomes of an error: `redis.call` raises it, `redis.pcall` returns it.
+/// The treatment of an error: `redis.call` raises it, `redis.pcall` returns it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Errors {
     Raised,
     Returned,
 }
 
-/// `redis.call`.
+/// The function `redis.call`.
 ///
 /// # Safety
 ///
 /// Lua calls it, in protected mode, as a closure that [`install`] has made.
 unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
-    // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
+    // SAFETY: the caller's promise; no frame down to here owns anything when an error is raised.
     command(unsafe { Stack::new(state) }, Errors::Raised)
 }
 
-/// `redis.pcall`.
+/// The function `redis.pcall`.
 ///
 /// # Safety
 ///
-/// As of [`call`].
+/// As for [`call`].
 unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     // SAFETY: as in `call`.
     command(unsafe { Stack::new(state) }, Errors::Returned)
 }
 
-/// `redis.acl_check_cmd`.
+/// The function `redis.acl_check_cmd`.
 ///
 /// # Safety
 ///
-/// As of [`call`].
+/// As for [`call`].
 unsafe extern "C-unwind" fn acl_check_cmd(state: *mut lua_State) -> c_int {
     // SAFETY: as in `call`.
     let stack = unsafe { Stack::new(state) };
@@ -395,7 +410,8 @@ fn command(stack: Stack<'_>, errors: Errors) -> c_int {
         }
     }
     stack.cut(0);
-    // SAFETY: nobody changes the buffer before the next command, which comes only after this function has returned.
+    // SAFETY: nothing changes the buffer before the next command, which starts only after this function has
+    // returned.
     let reply: &[u8] = unsafe { &*run.reply.as_ptr() };
     match convert::push(stack, reply) {
         Ok(()) if errors == Errors::Raised && convert::is_error(reply) => stack.raise(),
@@ -405,7 +421,7 @@ fn command(stack: Stack<'_>, errors: Errors) -> c_int {
     }
 }
 
-/// Has the host run a command. Its reply is in the run's buffer then.
+/// Asks the host to run a command. The run's buffer then has its reply.
 fn ask(run: &Run, words: Words<'_>) -> Result<(), Stop> {
     let mut reply = run.emptied_reply();
     run.question(|host| host.call(words, run.resp.get(), &mut reply))
@@ -416,14 +432,16 @@ fn raise_object(stack: Stack<'_>, error: (&[u8], &[u8])) -> ! {
     stack.raise()
 }
 
-/// Raises what nothing can catch, since the run has ended. What it is does not matter.
+/// Raises an error after the run has ended, which nothing can catch.
+///
+/// The error's value does not matter.
 #[cold]
 pub(crate) fn raise_end(stack: Stack<'_>) -> ! {
     stack.push_nil();
     stack.raise()
 }
 
-/// Calls `with` with the arguments as words, or says what is wrong with them.
+/// Calls `with` with the arguments as words, or returns the complaint about them.
 fn with_words<R>(stack: Stack<'_>, run: &Run, with: impl FnOnce(Words<'_>) -> R) -> Result<R, &'static [u8]> {
     let mut request = run.request.borrow_mut();
     let read = match stack.len() {
@@ -435,7 +453,7 @@ fn with_words<R>(stack: Stack<'_>, run: &Run, with: impl FnOnce(Words<'_>) -> R)
     answer
 }
 
-/// Adds an argument to a request, or says what is wrong with it.
+/// Adds an argument to a request, or returns the complaint about it.
 #[inline]
 fn add_word(stack: Stack<'_>, index: c_int, request: &mut Request) -> Result<(), &'static [u8]> {
     let is_added = if let Some(text) = stack.text(index) {
@@ -448,8 +466,10 @@ fn add_word(stack: Stack<'_>, index: c_int, request: &mut Request) -> Result<(),
     if is_added { Ok(()) } else { Err(b"a command of a script is longer than 4 GiB") }
 }
 
-/// Writes a number as Redis does in an argument since 7.2: an integer up to 2^62 in full, 0 without a sign, and any other in the fewest
-/// digits that read back as the same.
+/// Writes a number as Redis does in an argument since 7.2.
+///
+/// An integer up to 2^62 is written in full, and 0 without a sign. Any other number has the fewest digits
+/// that read back as the same.
 fn write_number(bytes: &mut Vec<u8>, number: f64) {
     const MAX: f64 = (1u64 << 62) as f64;
     let integer = number as i64;

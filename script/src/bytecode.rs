@@ -1,20 +1,22 @@
-//! Looks for one thing in what Lua has compiled: whether it assigns to a global.
+//! Reads compiled Lua for one fact: whether it assigns to a global.
 
-/// Lua's instruction that does so.
+/// Lua's instruction that assigns to a global.
 const SET_GLOBAL: u32 = 7;
-/// An instruction's lowest bits say which it is.
+/// The lowest bits of an instruction, which hold its opcode.
 const WHICH: u32 = 0x3f;
-/// What comes before the first function.
+/// The length of the header before the first function.
 const N_HEADER_BYTES: usize = 12;
 
-/// Whether a chunk, as Lua 5.1 dumps it on this processor, or a function in it assigns to a global. Bytes that are no chunk may.
+/// Whether a chunk, or a function in it, may assign to a global.
+///
+/// The chunk is dumped by Lua 5.1 on this processor. For bytes that are no chunk the answer is true.
 pub(crate) fn may_set_globals(dumped: &[u8]) -> bool {
     let mut input = Input { rest: dumped, sets_global: false };
     let read = input.skip(N_HEADER_BYTES).and_then(|()| input.function());
     read.is_none() || input.sets_global
 }
 
-/// What is not yet read. Functions nest no deeper than Lua's parser lets them.
+/// The bytes that are not yet read. Lua's parser limits how deep functions nest.
 struct Input<'a> {
     rest: &'a [u8],
     sets_global: bool,
@@ -43,7 +45,7 @@ impl Input<'_> {
 
     fn function(&mut self) -> Option<()> {
         self.text()?;
-        // Its lines, and four counts of a byte each.
+        // Its two line numbers, and four counts of one byte each.
         self.skip(2 * 4 + 4)?;
         for _ in 0..self.count()? {
             let instruction = u32::from_ne_bytes(self.take()?);

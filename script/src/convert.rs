@@ -27,7 +27,7 @@ use crate::stack::{Kind, Stack};
 
 /// The deepest nesting of a reply, in both directions.
 const MAX_DEPTH: usize = 128;
-/// How many values one level of nesting puts on the stack.
+/// The most values that one level of nesting puts on the stack.
 const PER_LEVEL: c_int = 10;
 
 /// Whether a reply is an error.
@@ -35,7 +35,9 @@ pub(crate) fn is_error(reply: &[u8]) -> bool {
     reply.first() == Some(&b'-')
 }
 
-/// Takes a text apart that starts with `-CODE`, or one without a code, which gets `ERR`: its code, and its message.
+/// Splits an error's text into its code and its message.
+///
+/// A text that starts with `-CODE` has a code. Any other gets `ERR`.
 pub(crate) fn coded(text: &[u8]) -> (&[u8], &[u8]) {
     let (code, message) = match text.strip_prefix(b"-") {
         Some(text) => match text.iter().position(|&byte| byte == b' ') {
@@ -57,7 +59,7 @@ fn is_no_line_end(byte: &u8) -> bool {
     !matches!(byte, b'\r' | b'\n')
 }
 
-/// Puts the table on the stack that stands for an error. Raises.
+/// Puts the table that stands for an error on the stack. Raises.
 pub(crate) fn push_error(stack: Stack<'_>, (code, message): (&[u8], &[u8]), is_counted: bool) {
     stack.push_table(0, 2);
     stack.push_text(b"err");
@@ -73,12 +75,12 @@ pub(crate) fn push_error(stack: Stack<'_>, (code, message): (&[u8], &[u8]), is_c
     }
 }
 
-/// Why bytes are no value.
+/// The reason why bytes are not read as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// They are no reply.
     Malformed,
-    /// They are nested too deep.
+    /// They are nested too deeply.
     TooDeep,
 }
 
@@ -86,7 +88,7 @@ pub(crate) enum Unreadable {
 ///
 /// # Errors
 ///
-/// If the bytes are no reply, or one nested too deep. What is on the stack then means nothing.
+/// If the bytes are no reply, or one nested too deeply. The values on the stack then have no meaning.
 pub(crate) fn push(stack: Stack<'_>, reply: &[u8]) -> Result<(), Unreadable> {
     Input { stack, rest: reply }.value(0)
 }
@@ -161,7 +163,7 @@ impl<'a> Input<'a, '_> {
         number::parse_i64(self.line()?).ok_or(Unreadable::Malformed)
     }
 
-    /// A length; nothing for the null of RESP2.
+    /// A length; `None` for the null of RESP2.
     fn length(&mut self) -> Result<Option<usize>, Unreadable> {
         Ok(usize::try_from(self.integer()?).ok())
     }
@@ -177,7 +179,7 @@ impl<'a> Input<'a, '_> {
             self.stack.push_boolean(false);
             return Ok(());
         };
-        // Each value takes at least three bytes, so an announced length cannot ask for more than has come.
+        // Each value takes at least three bytes. So an announced length cannot ask for more than has arrived.
         self.stack.push_table(length.min(self.rest.len() / 3), 0);
         for n in 1..=length {
             self.value(depth + 1)?;
@@ -210,7 +212,9 @@ impl<'a> Input<'a, '_> {
         Ok(())
     }
 
-    /// Sets the key and the value on top in the table below them. Nil and what is no number cannot be keys.
+    /// Sets the key and the value on top in the table below them.
+    ///
+    /// Nil and NaN cannot be keys.
     fn set_pair(&mut self) -> Result<(), Unreadable> {
         if self.stack.kind(-2) == Kind::Nil || self.stack.number(-2).is_some_and(f64::is_nan) {
             return Err(Unreadable::Malformed);
@@ -232,7 +236,7 @@ impl<'a> Input<'a, '_> {
         Ok(())
     }
 
-    /// What is said about the next value is left out.
+    /// Skips the attributes of the next value, and reads the value.
     fn attribute(&mut self, depth: usize) -> Result<(), Unreadable> {
         for _ in 0..2 * self.length()?.unwrap_or(0) {
             self.value(depth + 1)?;
@@ -249,7 +253,9 @@ impl<'a> Input<'a, '_> {
         self.stack.set(-3);
     }
 
-    /// Puts a table on the stack, the name of its one field, and a table for that. Setting it in the first leaves that alone.
+    /// Puts a table, its one field's name, and that field's table on the stack.
+    ///
+    /// [`Stack::set`] then sets the field, and leaves the outer table on the stack.
     fn begin_single(&self, field: &[u8], n_fields: usize) {
         self.stack.push_table(0, 1);
         self.stack.push_text(field);
@@ -257,7 +263,9 @@ impl<'a> Input<'a, '_> {
     }
 }
 
-/// The names of the fields that make a table another reply than an array. A function that writes has them as its own values.
+/// The names of the fields that make a table another reply than an array.
+///
+/// A function that writes replies has them as its own values.
 pub(crate) const FIELDS: [&str; 10] = [
     "err",
     "ok",
@@ -271,7 +279,7 @@ pub(crate) const FIELDS: [&str; 10] = [
     "ignore_error_stats_update",
 ];
 
-/// Places in [`FIELDS`].
+/// The positions in [`FIELDS`].
 #[derive(Clone, Copy)]
 enum Field {
     Err,
@@ -286,24 +294,26 @@ enum Field {
     IsCounted,
 }
 
-/// Writes what a script returns.
+/// A writer of the values that scripts return.
 pub(crate) struct Writer<'a, 'b, 'l> {
-    /// Where it is.
+    /// The stack with the value.
     pub stack: Stack<'l>,
-    /// Is asked now and then whether to go on: a table that contains itself twice has no end.
+    /// The run, which is sometimes asked whether to continue.
+    ///
+    /// A table that contains itself twice has no end.
     pub run: &'a Run,
-    /// How many own values the running function has before [`FIELDS`].
+    /// The number of the running function's own values before [`FIELDS`].
     pub own: c_int,
     pub reply: &'a mut Reply<'b>,
-    /// The version that the script has chosen: it decides about booleans.
+    /// The version that the script has chosen, which decides about booleans.
     pub script: Resp,
     /// Whether the last error written has been counted already.
     pub is_counted: bool,
-    /// How many values are written.
+    /// The number of values written.
     pub n_values: u32,
 }
 
-/// Of so many values one asks whether to go on.
+/// The number of values between two questions whether to continue.
 const VALUES_PER_INTERRUPT: u32 = 10_000;
 
 impl Writer<'_, '_, '_> {
@@ -319,7 +329,7 @@ impl Writer<'_, '_, '_> {
         }
     }
 
-    /// Writes the value on top, which is of this kind and no table.
+    /// Writes the value on top, which has this kind and is no table.
     fn scalar(&mut self, kind: Kind) {
         let stack = self.stack;
         match kind {
@@ -331,7 +341,7 @@ impl Writer<'_, '_, '_> {
         }
     }
 
-    /// Whether the host has not ended the run, as it may while a long value is written.
+    /// Whether the run continues. The host may end it while a long value is written.
     fn may_go_on(&mut self) -> bool {
         self.n_values = self.n_values.wrapping_add(1);
         if self.n_values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -340,7 +350,7 @@ impl Writer<'_, '_, '_> {
         !self.run.is_ending()
     }
 
-    /// Writes the value on top, which is of this kind, and leaves it there.
+    /// Writes the value on top, which has this kind, and leaves it there.
     fn nested(&mut self, kind: Kind, depth: usize) {
         match kind {
             Kind::Table if depth > MAX_DEPTH => self.reply.error("ERR reached lua stack limit"),
@@ -388,7 +398,9 @@ impl Writer<'_, '_, '_> {
         Written::Other
     }
 
-    /// Writes the value that a table's field makes of it. Returns false if the field's value is none for it.
+    /// Writes a table as the reply that one of its fields selects.
+    ///
+    /// Returns false if the field's value has the wrong type.
     fn field(&mut self, field: Field, kind: Kind, at: c_int, depth: usize) -> bool {
         let stack = self.stack;
         match (field, kind) {
@@ -460,14 +472,14 @@ impl Writer<'_, '_, '_> {
     }
 }
 
-/// What a table was written as.
+/// The form in which a table was written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Error,
     Other,
 }
 
-/// Line ends would tear a reply of one line, so they become spaces.
+/// Replaces line ends by spaces. They would break a reply of one line.
 fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|byte| if is_no_line_end(byte) { *byte } else { b' ' }).collect()
 }
@@ -478,7 +490,7 @@ fn status(reply: &mut Reply<'_>, text: &[u8]) {
     reply.raw(b"\r\n");
 }
 
-/// Writes an error. Line ends at the end of its text are left out.
+/// Writes an error. Line ends at the end of its text are dropped.
 #[cold]
 pub(crate) fn write_error(reply: &mut Reply<'_>, text: &[u8]) {
     let text = until_zero(text);

@@ -21,7 +21,7 @@ fn special(value: f64) -> String {
     format!("{sign}{}", if value.is_nan() { "nan" } else { "inf" })
 }
 
-/// Without zeros at the end of the decimals.
+/// The text without zeros at the end of its decimals.
 fn trimmed(text: &str) -> &str {
     if !text.contains('.') {
         return text;

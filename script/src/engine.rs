@@ -25,7 +25,7 @@ use crate::run_state::Run;
 use crate::sandbox::{self, Sandbox, World};
 use crate::shebang;
 
-/// Why a source is no script.
+/// The reason why a source is no script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileError {
     /// Lua's complaint: `user_script:1: unexpected symbol near 'x'`.
@@ -50,21 +50,26 @@ pub struct Engine {
     n_runs: u32,
     /// Bytes that the state used after its last collection.
     collected_bytes: usize,
-    /// How many cycles of the collector are still to be done; none if no collection is under way.
+    /// The collector's cycles that remain; 0 if no collection is under way.
     n_cycles_left: u32,
 }
 
-/// A state that has grown by so many bytes is collected: Lua alone would do that only once it has doubled.
+/// The growth in bytes after which a state is collected. Lua alone would wait until the state has doubled.
 const GROWN_BYTES: usize = 4 << 20;
 
-/// The collector may be anywhere in a cycle, and what has become garbage since that began is found by the next one.
+/// The cycles of one collection.
+///
+/// The collector may be in the middle of a cycle. Garbage that arises after a cycle's beginning is found by
+/// the next one.
 const N_CYCLES: u32 = 2;
 
 struct Script {
     runnable: Runnable,
-    /// What errors call it: a script's digest, a function's name.
+    /// The name in its errors: a script's digest, or a function's name.
     name: String,
-    /// How it uses its keys and its arguments. To make a list for every run is a fifth of the shortest.
+    /// The use of its keys and of its arguments.
+    ///
+    /// A list made for every run would take a fifth of the shortest run.
     uses: [Use; 2],
 }
 
@@ -116,11 +121,11 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Compiles a script. `name` is what errors call it: its digest.
+    /// Compiles a script. `name` is its name in errors: the digest.
     ///
     /// # Errors
     ///
-    /// If the source is no Lua.
+    /// If the source is not Lua.
     pub fn compile(&mut self, source: &[u8], name: &str) -> Result<Handle, CompileError> {
         let runnable = sandbox::chunk(&self.lua, shebang::body(source), b"@user_script")
             .and_then(|function| {
@@ -139,11 +144,12 @@ impl Engine {
         }
     }
 
-    /// Runs a script, or calls a function of a library, and writes its reply: what it returns, or its error.
+    /// Runs a script, or calls a library's function, and writes its value or its error.
     ///
     /// # Errors
     ///
-    /// What the host ended the run with, but for [`Stop::Killed`], which is an error reply. The reply and `math.random` are as they were.
+    /// The reason with which the host ended the run. The reply and `math.random` are then as before the run.
+    /// [`Stop::Killed`] is an error reply instead.
     ///
     /// # Panics
     ///
@@ -173,12 +179,13 @@ impl Engine {
         Ok(Ended::Error { is_counted: false })
     }
 
-    /// Loads a library: runs its code once and answers the functions that it has registered. The name in the first line is for
-    /// [`crate::shebang::library`] to read.
+    /// Loads a library: runs its code once and returns the functions that it has registered.
+    ///
+    /// [`crate::shebang::library`] reads the library's name from the first line.
     ///
     /// # Errors
     ///
-    /// If the code is no Lua, fails, registers nothing or is ended by the host. Nothing is kept then.
+    /// If the code is not Lua, fails, registers nothing or is ended by the host. Nothing is kept then.
     pub fn load_library(&mut self, code: &[u8], host: &mut dyn Host) -> Result<Vec<FunctionSpec>, LoadError> {
         self.start();
         let function = sandbox::chunk(&self.lua, shebang::body(code), b"@user_function")
@@ -233,7 +240,10 @@ impl Engine {
         }
     }
 
-    /// 5.1 does not collect when memory runs out: what is left of a run must not make the next one fail.
+    /// Collects everything if more than half of the memory limit is used.
+    ///
+    /// Lua 5.1 does not collect when memory runs out. Without this, the garbage of one run would make the
+    /// next one fail.
     fn make_room(&self) {
         let limit = self.run.memory_limit.get();
         if limit != 0 && self.used_bytes() > limit / 2 {
@@ -261,7 +271,7 @@ impl Engine {
             (Some(stop), _) => Err(stop),
             (None, Ok(ended)) => Ok(ended),
             (None, Err(error)) => {
-                // It may have failed while its value was being written.
+                // The script may have failed while its value was being written.
                 reply.truncate(start);
                 self.fail(script, &error, reply)
             }
@@ -288,17 +298,19 @@ impl Engine {
         }
     }
 
-    /// How many runs there have been, of scripts, functions and libraries that load; it starts anew after 2^32.
+    /// The number of runs of scripts, functions and loading libraries. It wraps around after 2^32.
     pub fn n_runs(&self) -> u32 {
         self.n_runs
     }
 
-    /// Whether the state has grown so much that it must be [collected](Self::collect_some), between runs and with nothing held.
+    /// Whether the state has grown so much that it must be collected.
+    ///
+    /// [`collect_some`](Self::collect_some) does that, between runs and with nothing held.
     pub fn owes_collection(&self) -> bool {
         self.n_cycles_left > 0 || self.used_bytes() > self.collected_bytes + GROWN_BYTES
     }
 
-    /// Collects a little; says whether there is more to do.
+    /// Collects a little. Returns whether there is more to do.
     pub fn collect_some(&mut self) -> bool {
         if self.n_cycles_left == 0 {
             self.n_cycles_left = N_CYCLES;
@@ -319,7 +331,7 @@ impl Engine {
     }
 }
 
-/// Shows the world of libraries that load until it is dropped.
+/// A guard that shows the world of loading libraries until it is dropped.
 struct Loading<'a>(&'a Sandbox);
 
 impl<'a> Loading<'a> {
@@ -335,7 +347,7 @@ impl Drop for Loading<'_> {
     }
 }
 
-/// Has a library's long loop ask the host whether to go on.
+/// Asks the host whether a library's long loop may continue.
 fn go_on(lua: &Lua, _: u32) -> mlua::Result<()> {
     lua.app_data_ref::<Rc<Run>>().map_or(Ok(()), |run| run.interrupt())
 }

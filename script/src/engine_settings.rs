@@ -1,4 +1,4 @@
-//! The settings of an engine: its kind of code, its memory, its first seed and the release that it names.
+//! The settings of an engine: kind of code, memory, first seed and release.
 
 /// The settings of an engine.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub enum Flavour {
 /// The release that scripts read.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// `redis.REDIS_VERSION`.
+    /// The text of `redis.REDIS_VERSION`.
     pub text: String,
-    /// `redis.REDIS_VERSION_NUM`: `0x00MMmmpp`.
+    /// The number of `redis.REDIS_VERSION_NUM`: `0x00MMmmpp`.
     pub number: u32,
 }

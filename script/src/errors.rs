@@ -1,4 +1,6 @@
-//! Errors that Lua code raises or passes on: the value that a script sees, and the text that the client reads.
+//! Errors that Lua code raises or passes on.
+//!
+//! An error has two forms: the value that a script sees, and the text that the client reads.
 
 use mlua::{Error, Lua, Table, Value};
 
@@ -12,7 +14,7 @@ use crate::run_state::{Position, Run};
 pub(crate) const PRELUDE: &str = "=[braid]";
 const PRELUDE_PLACE: &str = "[braid]:";
 
-/// An error in one of its two forms.
+/// The end of a run, or an error in the form that scripts see.
 enum Shape {
     Stop(Stop),
     /// A table with the field `err`.
@@ -37,7 +39,10 @@ fn shape(error: &Error) -> Shape {
     }
 }
 
-/// An error of Lua code that ran within a function of ours carries a trace at its end and its position in front.
+/// The text of a runtime error without its trace, and with a position in front.
+///
+/// An error of Lua code that ran within a function of this crate carries a trace at its end and its position
+/// in front.
 fn untraced(traceback: &str, text: &str) -> Vec<u8> {
     match text.split_once("\nstack traceback:\n") {
         Some((text, _)) => text.into(),
@@ -49,10 +54,12 @@ fn placed(traceback: &str, text: &[u8]) -> Vec<u8> {
     [place(traceback).as_bytes(), text].concat()
 }
 
-/// The caller's position from the trace of the function that raised: `user_script:1: `, or nothing if no Lua code called it.
+/// The caller's position, from the trace of the function that raised: `user_script:1: `.
+///
+/// It is empty if no Lua code called the function.
 fn place(traceback: &str) -> String {
     let callers: Vec<&str> = traceback.lines().skip(2).map(str::trim_start).collect();
-    // What is ours in Lua is called by a function of ours in C.
+    // This crate's Lua code is called by a function of this crate in C.
     let n_ours = callers.iter().take_while(|line| line.starts_with(PRELUDE_PLACE)).count();
     let n_ours = n_ours + usize::from(n_ours > 0);
     let Some(caller) = callers.get(n_ours) else { return String::new() };
@@ -62,11 +69,11 @@ fn place(traceback: &str) -> String {
     }
 }
 
-/// Turns an error that Lua code has caught into what the script may see of it.
+/// Turns an error that Lua code has caught into the value that scripts see.
 ///
 /// # Errors
 ///
-/// If the host has ended the run: that goes on outward.
+/// If the host has ended the run. That error continues outward.
 pub(crate) fn visible(lua: &Lua, run: &Run, error: Value) -> mlua::Result<Value> {
     if let Some(ended) = run.stop.get() {
         return Err(stop(ended));
@@ -87,7 +94,7 @@ pub(crate) fn visible(lua: &Lua, run: &Run, error: Value) -> mlua::Result<Value>
     }
 }
 
-/// What a library has thrown.
+/// The value that a library has thrown.
 fn library_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
     let mut error = error;
     while let Error::CallbackError { cause, .. } = error {
@@ -96,7 +103,7 @@ fn library_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
     library::thrown_value(lua, error)
 }
 
-/// An error of Lua's own functions that names a line of our code, without it.
+/// The text of an error of Lua's own functions, without a position in the prelude.
 fn unplaced(text: &[u8]) -> &[u8] {
     let rest = text.strip_prefix(PRELUDE_PLACE.as_bytes()).unwrap_or(text);
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -110,7 +117,7 @@ pub(crate) fn table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// How a run failed.
+/// The failure of a run.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// The text with its code.
@@ -158,7 +165,7 @@ fn fields(table: &Table) -> Failure {
     Failure { text: until_zero(&text).into(), is_counted }
 }
 
-/// What `tostring` makes of a value.
+/// The text that `tostring` makes of a value.
 fn shown(value: &Value) -> Vec<u8> {
     match value {
         Value::Nil => b"nil".to_vec(),
@@ -171,7 +178,9 @@ fn shown(value: &Value) -> Vec<u8> {
     }
 }
 
-/// Notes where the script is that the host has ended: the innermost of its own lines.
+/// Notes the script's innermost position when the host ended the run.
+///
+/// Only the script's own lines count.
 #[cold]
 pub(crate) fn note_end(lua: &Lua, run: &Run) {
     const DEEPEST: usize = 64;
@@ -186,9 +195,11 @@ pub(crate) fn note_end(lua: &Lua, run: &Run) {
     run.ended_at.set((0..DEEPEST).find_map(place));
 }
 
-/// Notes where the error was raised that is just being handled: the function that raised it, or its caller if it is not Lua code.
+/// Notes the position at which the error being handled was raised.
+///
+/// That is the position of the function that raised it, or of its caller if it is not Lua code.
 pub(crate) fn locate(lua: &Lua, run: &Run) {
-    // Above this function stands the handler, which is our Lua code too.
+    // The level above this function is the handler, which is this crate's Lua code too.
     let mut level = 2;
     let frame = |level| {
         lua.inspect_stack(level, |frame| {
@@ -202,7 +213,7 @@ pub(crate) fn locate(lua: &Lua, run: &Run) {
     }
     let is_ours = |level| matches!(frame(level), Some((source, ..)) if source == PRELUDE);
     if is_ours(level) {
-        // What is ours in Lua is called by a function of ours in C.
+        // This crate's Lua code is called by a function of this crate in C.
         level = 1 + (level..).find(|level| !is_ours(*level)).unwrap_or(level);
     }
     *run.position.borrow_mut() =

@@ -1,4 +1,6 @@
-//! The generator of `lrand48`, which Redis uses: the same seed returns the same numbers on every machine.
+//! The generator of `lrand48`, which Redis uses.
+//!
+//! The same seed returns the same numbers on every machine.
 
 const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const INCREMENT: u64 = 0xB;

@@ -1,4 +1,4 @@
-//! The host of a run: the caller of the engine, who runs the script's commands.
+//! The host of a run: the caller of the engine, which runs the script's commands.
 //!
 //! Lua's functions live as long as their state, the host only as long as one run. So the engine lends the
 //! host through a scoped thread-local: [`lend`] puts it there for one run, and [`ask`] takes it for one
@@ -9,10 +9,11 @@ use scoped_tls_hkt::scoped_thread_local;
 
 use crate::outcome::Stop;
 
-/// Runs what a script asks for. The server implements it.
+/// The interface by which a script runs commands. The server implements it.
 pub trait Host {
-    /// Runs one command for `redis.call` or `redis.pcall` and appends its reply in version `resp`; an error
-    /// as `-CODE text\r\n`.
+    /// Runs one command for `redis.call` or `redis.pcall` and appends its reply.
+    ///
+    /// The reply has the version `resp`. An error is written as `-CODE text\r\n`.
     ///
     /// # Errors
     ///
@@ -22,17 +23,20 @@ pub trait Host {
     /// Writes a line of `redis.log`.
     fn log(&mut self, level: LogLevel, message: &[u8]);
 
-    /// Says for `redis.acl_check_cmd` whether the user may run the command.
+    /// Returns for `redis.acl_check_cmd` whether the user may run the command.
     ///
     /// # Errors
     ///
     /// If there is no such command.
     fn acl_check(&mut self, words: Words<'_>) -> Result<bool, UnknownCommand>;
 
-    /// Says which copies `redis.set_repl` wants written: bit 0 the log, bit 1 the replicas.
+    /// Sets the copies that `redis.set_repl` wants written: bit 0 the AOF, bit 1 the replicas.
     fn set_replication(&mut self, flags: u8);
 
-    /// Asked every [`INSTRUCTIONS_PER_INTERRUPT`] instructions, and by functions that work long without any.
+    /// Answers whether the run may continue.
+    ///
+    /// The engine asks every [`INSTRUCTIONS_PER_INTERRUPT`] instructions. Functions that work long without
+    /// instructions ask too.
     ///
     /// # Errors
     ///
@@ -40,23 +44,23 @@ pub trait Host {
     fn interrupt(&mut self) -> Result<(), Stop>;
 }
 
-/// How many of Lua's instructions run between two questions of [`Host::interrupt`].
+/// The number of Lua's instructions between two calls of [`Host::interrupt`].
 pub const INSTRUCTIONS_PER_INTERRUPT: u32 = 10_000;
 
 /// The levels of `redis.log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// `redis.LOG_DEBUG`.
+    /// The level `redis.LOG_DEBUG`.
     Debug,
-    /// `redis.LOG_VERBOSE`.
+    /// The level `redis.LOG_VERBOSE`.
     Verbose,
-    /// `redis.LOG_NOTICE`.
+    /// The level `redis.LOG_NOTICE`.
     Notice,
-    /// `redis.LOG_WARNING`.
+    /// The level `redis.LOG_WARNING`.
     Warning,
 }
 
-/// `redis.acl_check_cmd` was asked about a command that does not exist.
+/// The answer to `redis.acl_check_cmd` about a command that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownCommand;
 

@@ -1,9 +1,10 @@
-//! Lua for Braid: runs scripts and functions, and says beforehand which keys a script will reach for.
+//! Lua for Braid: runs scripts and functions, and predicts the keys that a script uses.
 //!
-//! It knows RESP and Lua, and neither keys, shards, sockets nor threads: whoever runs a script hands in a host that runs its commands.
+//! The crate knows RESP and Lua. It knows nothing of keys, shards, sockets or threads. The caller of a run
+//! passes a host, which runs the script's commands.
 //!
-//! An [`Engine`] is one Lua state with the scripts compiled in it. It belongs to the thread that made it. Scripts and functions have
-//! an engine each ([`Flavour`]), because their globals and error texts differ.
+//! An [`Engine`] is one Lua state with the scripts compiled in it. It belongs to the thread that made it.
+//! Scripts and functions have an engine each ([`Flavour`]), because their globals and error texts differ.
 //!
 //! ```
 //! # use braid_protocol::{Reply, Resp, Words};
@@ -33,11 +34,12 @@
 //! # Ok::<(), braid_script::CompileError>(())
 //! ```
 //!
-//! What always holds:
-//! - An error of a script is a reply, worded as in Redis. `Err` is what the host said, and then nothing has been written.
-//! - Once the host has ended a run, no Lua code can catch that, and the host is asked nothing more. A panic of the host comes out of
-//!   the engine as that panic. Either way the engine can be used afterwards.
-//! - Nothing that one run does to tables, globals or the collector is seen by the next.
+//! These guarantees always hold:
+//! - An error of a script is a reply, worded as in Redis. `Err` is the host's answer, and then nothing has
+//!   been written.
+//! - Once the host has ended a run, no Lua code can catch that, and the host gets no more questions. A panic
+//!   of the host leaves the engine as the same panic. In both cases the engine can be used again.
+//! - One run's changes to tables, globals or the collector are invisible to the next.
 //!
 //! Terms: see `docs/glossary.md`.
 #![deny(unsafe_code)]

@@ -1,8 +1,9 @@
-//! Functions of Lua's own libraries as scripts have them: those that would see past a front (`prelude.lua`), catch the end of a run, or
-//! work without end otherwise.
+//! Functions of Lua's own libraries that scripts get in another form.
 //!
-//! Lua calls each of them as it would call the original, and most go on to that. So complaints name the function as the script does, and
-//! have the place of its caller.
+//! The originals would see past a front (`prelude.lua`), catch the end of a run, or work without end.
+//!
+//! Lua calls each of them as it would call the original, and most then run the original. So complaints name
+//! the function as the script does, and have the position of its caller.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -14,32 +15,34 @@ use crate::bridge;
 use crate::run_state::Run;
 use crate::stack::{Kind, Stack};
 
-/// What functions here have as their own values.
+/// The values that the functions of this module own.
 pub(crate) struct Parts<'a> {
     pub run: &'a Rc<Run>,
-    /// The tables behind fronts.
+    /// The table of each front.
     pub behind: &'a Table,
-    /// Turns what was raised into what scripts may see of it, or goes on to the end of the run.
+    /// A function that turns an error into the value that scripts may see.
+    ///
+    /// If the run is ending, it continues the end instead.
     pub visible: Function,
-    /// What `prelude.lua` makes: the functions that call scripts' functions for long.
+    /// The functions of `prelude.lua` that call scripts' functions for long.
     pub safe: &'a Table,
 }
 
-// The own values: what all have, and what some have besides.
+// The own values of all functions, and the further ones of some.
 const RUN: c_int = bridge::RUN;
-/// The original function, or the one in Lua.
+/// The original function, or its version in Lua.
 const ORIGINAL: c_int = Stack::own(2);
 const BEHIND: c_int = Stack::own(3);
 const VISIBLE: c_int = Stack::own(4);
 const OTHER: c_int = Stack::own(5);
 const N_OWN: c_int = 5;
 
-/// The longest shift, or sort, that is done in one go.
+/// The longest shift or sort without a question to the host.
 const LONG: c_int = 100_000;
 
 const READONLY: &[u8] = b"Attempt to modify a readonly table";
 
-/// Defines what Lua calls for functions of this module.
+/// Defines the functions in C that call the functions of this module.
 macro_rules! callable {
     ($($name:ident)*) => {
         mod callable {
@@ -54,7 +57,8 @@ macro_rules! callable {
                 ///
                 /// Lua calls it, in protected mode, as a closure that this module has made.
                 pub unsafe extern "C-unwind" fn $name(state: *mut lua_State) -> c_int {
-                    // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
+                    // SAFETY: the caller's promise; no frame down to here owns anything when an error is
+                    // raised.
                     crate::lua_overrides::$name(unsafe { Stack::new(state) })
                 }
             )*
@@ -67,7 +71,7 @@ callable! {
     pcall xpcall handle resume wrap resume_wrapped load in_lua tonumber
 }
 
-/// Puts the functions in the place of the originals, which are globals of `lua`, in `world` and in the libraries.
+/// Replaces the originals, which are globals of `lua`, in `world` and in the libraries.
 pub(crate) fn install(lua: &Lua, world: &Table, parts: &Parts<'_>) -> mlua::Result<()> {
     let globals = lua.globals();
     let close = |original: &Value, other: &Value, function| {
@@ -115,7 +119,7 @@ fn closure(lua: &Lua, own: impl IntoLuaMulti, function: lua_CFunction) -> mlua::
     unsafe { lua.exec_raw(own, |state| ffi::lua_pushcclosure(state, function, N_OWN)) }
 }
 
-/// Calls the function in Lua in place of the one that runs.
+/// Calls the version in Lua in place of the running function.
 fn in_lua(stack: Stack<'_>) -> c_int {
     stack.push(ORIGINAL);
     stack.insert(1);
@@ -123,7 +127,9 @@ fn in_lua(stack: Stack<'_>) -> c_int {
     stack.len()
 }
 
-/// Lua reads a text twice over, each time by `strtod`. What scripts have to read are integers, nearly always.
+/// Converts a decimal integer directly, and leaves all other arguments to the original.
+///
+/// Lua reads a text twice, each time by `strtod`. Nearly all texts that scripts convert are integers.
 fn tonumber(stack: Stack<'_>) -> c_int {
     if stack.len() == 1
         && let Some(integer) = stack.text(1).and_then(number::parse_i64)
@@ -136,7 +142,7 @@ fn tonumber(stack: Stack<'_>) -> c_int {
 
 // Tables and their fronts.
 
-/// Whether a value is a front. The table behind it is on the stack then.
+/// Whether a value is a front. If so, puts its table on the stack.
 fn push_behind(stack: Stack<'_>, index: c_int) -> bool {
     if stack.kind(index) != Kind::Table || !stack.push_metatable(index) {
         return false;
@@ -150,7 +156,7 @@ fn push_behind(stack: Stack<'_>, index: c_int) -> bool {
     is_front
 }
 
-/// Has a table that the function only reads take the place of its front.
+/// Replaces a front by its table, which the original function only reads.
 fn see_behind(stack: Stack<'_>) -> c_int {
     if push_behind(stack, 1) {
         stack.replace(1);
@@ -166,7 +172,7 @@ fn next(stack: Stack<'_>) -> c_int {
     see_behind(stack)
 }
 
-/// What goes through a front's pairs knows about fronts, what goes through others' need not.
+/// A front's pairs need the `next` that knows fronts. For other tables the original is enough.
 fn pairs(stack: Stack<'_>) -> c_int {
     stack.check(1, Kind::Table);
     stack.cut(1);
@@ -178,13 +184,13 @@ fn pairs(stack: Stack<'_>) -> c_int {
     3
 }
 
-/// Fronts refuse without a place, as in Redis.
+/// Refuses a call that would change a front. The error has no position, as in Redis.
 fn refuse(stack: Stack<'_>) -> ! {
     stack.push_text(READONLY);
     stack.raise()
 }
 
-/// What writes to a front without a function.
+/// Refuses an assignment to a front's field.
 fn refuse_write(stack: Stack<'_>) -> c_int {
     stack.raise_text(READONLY)
 }
@@ -208,7 +214,7 @@ fn getmetatable(stack: Stack<'_>) -> c_int {
     let is_front = push_behind(stack, 1);
     stack.cut(stack.len() - c_int::from(is_front));
     let n_results = stack.call_in_place(ORIGINAL);
-    // What a front has shows how it works. That of the globals says what to show instead: another front.
+    // A front's own metatable would show how it works. That of the globals names a front to show instead.
     if is_front && !push_behind(stack, -1) {
         stack.push_nil();
         return 1;
@@ -217,7 +223,7 @@ fn getmetatable(stack: Stack<'_>) -> c_int {
     n_results
 }
 
-/// Asks the host now and then whether to go on with a shift.
+/// Asks the host sometimes whether a shift may continue.
 fn may_shift(stack: Stack<'_>, at: c_int) {
     if at % LONG == 0 && bridge::run_of(stack).question(|host| host.interrupt()).is_err() {
         bridge::raise_end(stack);
@@ -297,14 +303,16 @@ fn unpack(stack: Stack<'_>) -> c_int {
 
 // Errors.
 
-/// Replaces the error on top by what the script may see of it.
+/// Replaces the error on top by the value that the script may see.
 fn make_visible(stack: Stack<'_>) {
     stack.push(VISIBLE);
     stack.insert(-2);
     stack.call(1);
 }
 
-/// As in Redis, `pcall` gives the text of an error that is a table with one, and what is there instead of the text after a table without.
+/// `pcall` as in Redis: an error table with a text becomes that text.
+///
+/// For a table without a text, the value in the text's place follows the table.
 fn pcall(stack: Stack<'_>) -> c_int {
     let n_results = stack.call_in_place(ORIGINAL);
     if stack.is_true(1) {
@@ -337,7 +345,9 @@ fn xpcall(stack: Stack<'_>) -> c_int {
     n_results
 }
 
-/// Has the script's function handle what was raised. What ends the run goes through untouched: an error here would hide it.
+/// Calls the script's handler with an error.
+///
+/// The error that ends a run passes unchanged: an error in the handler would hide it.
 fn handle(stack: Stack<'_>) -> c_int {
     if !bridge::run_of(stack).is_ending() {
         make_visible(stack);
@@ -358,7 +368,8 @@ fn resume(stack: Stack<'_>) -> c_int {
 
 fn wrap(stack: Stack<'_>) -> c_int {
     stack.call_in_place(ORIGINAL);
-    // What resumes it has the coroutine where others have what is behind fronts.
+    // The function that resumes it has the coroutine as its own value 3, where others have the fronts'
+    // tables.
     let coroutine = stack.len();
     stack.push(RUN);
     stack.push(OTHER);

@@ -1,4 +1,4 @@
-//! Lua's values as C code reads them: a type's name, a value's text, a number's integer.
+//! Lua's values as C code reads them: type names, texts and integers.
 
 use mlua::Value;
 
@@ -23,8 +23,9 @@ pub(crate) fn tolstring(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// A number as C converts it to a 64-bit integer: without its fraction. Where it does not fit, it is the
-/// smallest integer.
+/// A number as C converts it to a 64-bit integer: without its fraction.
+///
+/// A number that does not fit becomes the smallest integer.
 pub(crate) fn truncated(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64

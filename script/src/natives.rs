@@ -1,4 +1,6 @@
-//! Functions in Rust that Lua calls through mlua, with the present run and without a memory limit.
+//! Functions in Rust that Lua calls through mlua.
+//!
+//! They have the present run, and no memory limit.
 
 use std::rc::Rc;
 

@@ -1,4 +1,6 @@
-//! The ends of a run: it ends by itself with a reply ([`Ended`]), or the host ends it ([`Stop`]).
+//! The ends of a run.
+//!
+//! A run ends by itself with a reply ([`Ended`]), or the host ends it ([`Stop`]).
 
 use std::fmt;
 

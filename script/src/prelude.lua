@@ -2,7 +2,7 @@
 -- tables that all scripts share. No name of this chunk is global, so nothing here can be reached but what it returns.
 --
 -- A shared table is shown as a front: an empty table whose reads go to the table behind it and whose writes are refused. Functions
--- that read or write tables without metamethods (`base.rs`) know the fronts by `behind`.
+-- that read or write tables without metamethods (`lua_overrides.rs`) know the fronts by `behind`.
 
 local native, behind = ...
 

@@ -49,7 +49,9 @@ pub(crate) fn text(text: impl Into<Vec<u8>>) -> Error {
     Error::external(Raised::Text(text.into()))
 }
 
-/// An error that a script sees as a table with the field `err`, like those of the table `redis`.
+/// An error that a script sees as a table with the field `err`.
+///
+/// The functions of the table `redis` raise such errors.
 pub(crate) fn object(text: impl Into<Vec<u8>>) -> Error {
     Error::external(Raised::Object(text.into()))
 }

@@ -1,5 +1,6 @@
-//! `math.random` and `math.randomseed` as in Redis. Their numbers continue from run to run, as in Redis
-//! since 7.0.
+//! `math.random` and `math.randomseed` as in Redis.
+//!
+//! Their numbers continue from run to run, as in Redis since 7.0.
 
 use std::rc::Rc;
 
@@ -29,7 +30,7 @@ fn random(lua: &Lua, run: &Run, args: &MultiValue) -> mlua::Result<Value> {
     if low > high {
         return Err(raise::called_with(lua, args.len(), "interval is empty"));
     }
-    // How many there are wraps around, as in Redis.
+    // The size of the interval wraps around, as in Redis.
     let n = high.wrapping_sub(low).wrapping_add(1);
     Ok(Value::Number((unit * f64::from(n)).floor() + f64::from(low)))
 }

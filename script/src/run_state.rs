@@ -14,7 +14,9 @@ use crate::outcome::Stop;
 use crate::pace::Pace;
 use crate::raise;
 
-/// The bytes that functions read or write between two questions to the host: some milliseconds of work.
+/// The bytes that functions read or write between two questions to the host.
+///
+/// That is some milliseconds of work.
 const BYTES_PER_INTERRUPT: usize = 8 << 20;
 /// The capacity that the buffers for a command and for its reply keep between commands.
 const KEPT_BYTES: usize = 64 * 1024;
@@ -109,7 +111,9 @@ impl Run {
         self.stop.get().is_some()
     }
 
-    /// Notes that a function reads or writes `n_bytes`, and sometimes asks the host whether to continue.
+    /// Notes that a function reads or writes `n_bytes`.
+    ///
+    /// It sometimes asks the host whether to continue.
     pub fn work_through(&self, n_bytes: usize) -> Result<(), Stop> {
         let n_bytes = self.n_bytes.get().saturating_add(n_bytes);
         let is_due = n_bytes >= BYTES_PER_INTERRUPT;
@@ -141,7 +145,7 @@ impl Request {
         true
     }
 
-    /// All words.
+    /// All words of the command.
     pub fn words(&self) -> Words<'_> {
         Words::new(&self.bytes, &self.ranges)
     }

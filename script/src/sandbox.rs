@@ -1,8 +1,10 @@
-//! What a script finds in its world, and what it cannot do to it.
+//! The names that a script finds, and the protection of the tables that scripts share.
 //!
-//! The state's own table of globals is replaced by a front (see `prelude.lua`): reads of names that do not exist and all writes are
-//! errors, as in Redis. The libraries are fronts too. Of Lua's functions only those in the lists here are there; those that could
-//! crash Lua, see past a front, catch the end of a run or work without end are replaced.
+//! A front (see `prelude.lua`) replaces the state's own table of globals. Reads of names that do not exist
+//! and all writes are errors, as in Redis. The libraries are fronts too.
+//!
+//! Of Lua's functions, scripts have only those in the lists here. Functions that could crash Lua, see past a
+//! front, catch the end of a run or work without end are replaced.
 
 use std::rc::Rc;
 
@@ -19,7 +21,7 @@ use crate::raise;
 use crate::run_state::Run;
 use crate::{random, strings};
 
-/// Lua's global functions that scripts have as they are. `base.rs` has the others.
+/// Lua's global functions that scripts get unchanged. `lua_overrides.rs` has the others.
 const PLAIN: &[&str] = &["assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tostring", "type"];
 /// The tables that scripts share.
 const LIBRARIES: &[&str] =
@@ -30,9 +32,9 @@ pub(crate) const MAX_SOURCE_BYTES: usize = 64 * 1024 * 1024;
 
 /// The world of a flavour's scripts.
 pub(crate) struct Sandbox {
-    /// Is called with what a script raises and nothing catches.
+    /// The function that is called with an error that the script does not catch.
     pub handler: Function,
-    /// The globals behind the front.
+    /// The table of globals that the front shows.
     pub world: Table,
     /// The metatable of the globals' front.
     shown: Table,
@@ -46,7 +48,8 @@ pub(crate) fn state() -> mlua::Result<Lua> {
 }
 
 /// Builds the world. `redis` is the table of that name.
-/// `loading` is what a library sees of it while it loads.
+///
+/// `loading` is the table of that name that a library sees while it loads.
 pub(crate) fn build(lua: &Lua, run: &Rc<Run>, redis: Table, loading: Table) -> mlua::Result<Sandbox> {
     let original = lua.globals();
     let world = lua.create_table()?;
@@ -87,13 +90,15 @@ pub(crate) fn build(lua: &Lua, run: &Rc<Run>, redis: Table, loading: Table) -> m
     Ok(Sandbox { handler, world, shown, loading })
 }
 
-/// Sets the functions of Redis's own libraries: those on patterns in `string`, the others in tables of their own, which become fronts
-/// by their names in [`LIBRARIES`].
+/// Sets the functions of Redis's own libraries.
+///
+/// Those on patterns go into `string`. The others go into tables of their own, which become fronts by their
+/// names in [`LIBRARIES`].
 fn install_libraries(lua: &Lua) -> mlua::Result<()> {
     library::install_all(lua)
 }
 
-/// Methods of strings go to the library, and scripts see a front of the metatable.
+/// Directs methods of strings to the library, and shows scripts a front of the metatable.
 fn lock_strings(lua: &Lua, string: &Table, world: &Table, front: &Function) -> mlua::Result<()> {
     let shown = lua.create_table()?;
     shown.raw_set("__index", world.raw_get::<Table>("string")?)?;
@@ -105,7 +110,9 @@ fn lock_strings(lua: &Lua, string: &Table, world: &Table, front: &Function) -> m
 }
 
 impl Sandbox {
-    /// Has a script find the globals where they are, and not through their front, if it cannot assign to any.
+    /// Connects a script directly to the globals if it cannot assign to any.
+    ///
+    /// Other scripts find the globals through their front.
     pub fn shorten_way_to_globals(&self, script: &Function) -> mlua::Result<()> {
         if !bytecode::may_set_globals(&script.dump(true)) {
             script.set_environment(self.world.clone())?;
@@ -113,7 +120,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Shows the world of libraries that load, or that of scripts and functions.
+    /// Shows the world of loading libraries, or that of scripts and functions.
     pub fn show(&self, world: World) -> mlua::Result<()> {
         let table = match world {
             World::Running => &self.world,
@@ -123,16 +130,18 @@ impl Sandbox {
     }
 }
 
-/// What names Lua code finds.
+/// The names that Lua code finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum World {
-    /// Those of scripts and functions.
+    /// The names for scripts and functions.
     Running,
-    /// Those of a library that loads.
+    /// The names for a library that loads.
     Loading,
 }
 
-/// Makes the globals as scripts see them, and answers their metatable: unknown names are errors, and so are writes.
+/// Makes the globals as scripts see them, and returns their metatable.
+///
+/// Reads of unknown names are errors, and so are writes.
 fn global_front(lua: &Lua, world: &Table, front: &Function) -> mlua::Result<Table> {
     let missing = refuse_unknown(lua, world)?;
     let shown = lua.create_table()?;
@@ -156,7 +165,7 @@ fn loading_world(lua: &Lua, front: &Function, redis: Table) -> mlua::Result<Tabl
     Ok(world)
 }
 
-/// Makes reads of names that `table` does not have errors.
+/// Turns reads of names that `table` does not have into errors.
 fn refuse_unknown(lua: &Lua, table: &Table) -> mlua::Result<Function> {
     let missing = lua.create_function(|_, (_, name): (Value, Value)| unknown(&name))?;
     let metatable = lua.create_table()?;
@@ -172,7 +181,7 @@ fn unknown(name: &Value) -> mlua::Result<()> {
     Err(raise::text(text.concat()))
 }
 
-/// What the prelude needs of Rust.
+/// The functions in Rust that the prelude needs.
 fn native(lua: &Lua, run: &Rc<Run>) -> mlua::Result<Table> {
     let native = lua.create_table()?;
     let set = |name, function: mlua::Result<Function>| native.raw_set(name, function?);
@@ -211,7 +220,9 @@ fn concat(lua: &Lua, pieces: Value) -> mlua::Result<Value> {
     lua.create_string(whole).map(Value::String)
 }
 
-/// Compiles source that a script has made: `loadstring`. Answers nothing and the error's text if it is wrong.
+/// Compiles source that a script has made: `loadstring`.
+///
+/// Returns nil and the error's text if the source is wrong.
 fn compile(lua: &Lua, args: &MultiValue) -> mlua::Result<(Value, Value)> {
     let source = text_argument(lua, args, 1)?;
     let is_named = args.get(1).is_some_and(|name| !name.is_nil());
@@ -230,12 +241,14 @@ fn text_argument(lua: &Lua, args: &MultiValue, position: usize) -> mlua::Result<
     })
 }
 
-/// Compiles `source`. The collector is stopped meanwhile, because 5.1.5's parser does not hold on to the chunk's name.
+/// Compiles `source` to a function.
+///
+/// The collector is stopped meanwhile, because the parser of Lua 5.1.5 does not keep the chunk's name alive.
 pub(crate) fn chunk(lua: &Lua, source: &[u8], name: &[u8]) -> mlua::Result<Function> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err(mlua::Error::runtime("source too long"));
     }
-    // C takes a name as far as its first zero byte.
+    // For C a name ends at its first zero byte.
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     let name = String::from_utf8_lossy(name).into_owned();
     lua.gc_stop();
@@ -244,7 +257,7 @@ pub(crate) fn chunk(lua: &Lua, source: &[u8], name: &[u8]) -> mlua::Result<Funct
     compiled
 }
 
-/// What is wrong with a source.
+/// The complaint about a source.
 pub(crate) fn syntax(error: &mlua::Error) -> String {
     match error {
         mlua::Error::SyntaxError { message, .. } => message.clone(),

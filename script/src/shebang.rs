@@ -27,7 +27,7 @@ impl Flags {
         ("allow-cross-slot-keys", Flags::ALLOW_CROSS_SLOT_KEYS),
     ];
 
-    /// The flag of that name.
+    /// The flag with this name.
     pub fn named(name: &[u8]) -> Option<Flags> {
         Flags::NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|&(_, flag)| flag)
     }
@@ -49,7 +49,7 @@ impl Flags {
     }
 }
 
-/// What is wrong with a first line, in Redis's words.
+/// A complaint about a first line, in Redis's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShebangError(Vec<u8>);
 
@@ -72,7 +72,7 @@ impl fmt::Display for ShebangError {
 
 impl std::error::Error for ShebangError {}
 
-/// Reads the flags of EVAL's script; nothing if it has no such line.
+/// Reads the flags of EVAL's script; `None` if there is no such line.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub fn script(source: &[u8]) -> Result<Option<Flags>, ShebangError> {
 ///
 /// # Errors
 ///
-/// If the line is missing, names another engine, or names the library not at all, twice or wrongly.
+/// If the line is missing, names another engine, or names the library wrongly, twice or not at all.
 pub fn library(source: &[u8]) -> Result<String, ShebangError> {
     if !source.starts_with(b"#!") {
         return Err(ShebangError::new("Missing library metadata", b""));
@@ -135,16 +135,18 @@ pub fn library(source: &[u8]) -> Result<String, ShebangError> {
     Ok(name)
 }
 
-/// What Redis says about the name of a library or function that has other characters.
+/// Redis's complaint about the name of a library or function with other characters.
 pub(crate) const INVALID_NAME: &str = "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
-/// A name of letters, digits and underscores.
+/// The name, if it consists of letters, digits and underscores.
 pub(crate) fn valid_name(name: &[u8]) -> Option<String> {
     let is_valid = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     is_valid.then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-/// The source without its first line. The line's end stays, so that lines keep their numbers.
+/// The source without its first line.
+///
+/// The line's end stays, so that lines keep their numbers.
 pub(crate) fn body(source: &[u8]) -> &[u8] {
     match first_line(source) {
         Some(line) if source.starts_with(b"#!") => &source[line.len()..],
@@ -156,7 +158,9 @@ fn first_line(source: &[u8]) -> Option<&[u8]> {
     source.iter().position(|&byte| byte == b'\n').map(|end| &source[..end])
 }
 
-/// Splits a line at spaces outside quotes, as Redis splits its configuration. Nothing if a quote is not closed.
+/// Splits a line at spaces outside quotes, as Redis splits its configuration.
+///
+/// Returns `None` if a quote is not closed.
 fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();

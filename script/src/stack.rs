@@ -1,7 +1,10 @@
-//! Lua's own stack, for what runs at each command of a script: a reference to a value that mlua keeps costs as much as the command.
+//! Lua's own stack, for the code that runs at each command of a script.
 //!
-//! Lua raises an error by a jump over the frames between, and those of Rust among them are not unwound. So the functions that Lua calls
-//! are written in two parts. One owns memory, and does nothing that raises. The other puts values on the stack, and owns nothing.
+//! A reference to a value that mlua keeps costs as much as the command.
+//!
+//! Lua raises an error by a jump over the frames between. Rust frames among them are not unwound. So the
+//! functions that Lua calls are written in two parts. One owns memory, and does nothing that raises. The
+//! other puts values on the stack, and owns nothing.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -10,14 +13,17 @@ use std::{ptr, slice};
 use mlua::ffi;
 use mlua::{lua_CFunction, lua_State};
 
-/// The stack of a function that Lua calls. Values have indices: from 1 on the first is lowest, from -1 down the topmost is first.
+/// The stack of a function that Lua calls.
+///
+/// Values have indices. Positive indices count from the lowest value, which is 1. Negative indices count from
+/// the topmost, which is -1.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack<'l> {
     state: *mut lua_State,
     _of_call: PhantomData<&'l ()>,
 }
 
-/// What a value is, as far as it matters here.
+/// The type of a value, as far as this crate distinguishes types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Nil,
@@ -43,12 +49,12 @@ impl Kind {
     }
 }
 
-/// A value that Lua keeps, so that the collector leaves it alone.
+/// A value in Lua's registry, which the collector does not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept(c_int);
 
 impl Kept {
-    /// Where it is in the registry.
+    /// Its key in the registry.
     pub fn place(self) -> ffi::lua_Integer {
         self.0.into()
     }
@@ -59,9 +65,9 @@ impl<'l> Stack<'l> {
     ///
     /// # Safety
     ///
-    /// `'l` is no longer than the call of a function that Lua runs in protected mode, and as long as it lasts:
+    /// `'l` is no longer than the call of a function that Lua runs in protected mode. As long as it lasts:
     /// - an index names a value, or is the one after the topmost where a value may be missing;
-    /// - a text is read only while it is on the stack or in a table or an upvalue that is;
+    /// - a text is read only while it is on the stack, in an upvalue, or in a table that is in one of these;
     /// - where a method says that it raises, no frame down to Lua's has anything to drop.
     pub unsafe fn new(state: *mut lua_State) -> Self {
         Stack { state, _of_call: PhantomData }
@@ -72,7 +78,7 @@ impl<'l> Stack<'l> {
         ffi::lua_upvalueindex(n)
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(self) -> c_int {
         // SAFETY: reads the state; see `new`.
         unsafe { ffi::lua_gettop(self.state) }
@@ -89,7 +95,7 @@ impl<'l> Stack<'l> {
         self.cut(-n - 1);
     }
 
-    /// What a value is.
+    /// The type of a value.
     pub fn kind(self, index: c_int) -> Kind {
         // SAFETY: the index is valid; see `new`.
         Kind::of(unsafe { ffi::lua_type(self.state, index) })
@@ -101,7 +107,8 @@ impl<'l> Stack<'l> {
             return None;
         }
         let mut len = 0;
-        // SAFETY: of a text, nothing is converted, so nothing raises, and its bytes stay where they are as long as it is held; see `new`.
+        // SAFETY: a text is not converted, so nothing raises. Its bytes stay in place while the text is held;
+        // see `new`.
         unsafe {
             let bytes = ffi::lua_tolstring(self.state, index, &mut len);
             Some(slice::from_raw_parts(bytes.cast(), len))
@@ -120,13 +127,13 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_toboolean(self.state, index) != 0 }
     }
 
-    /// The address that a light userdata is.
+    /// The address that is the value of a light userdata.
     pub fn address(self, index: c_int) -> *mut c_void {
         // SAFETY: the index is valid; see `new`.
         unsafe { ffi::lua_touserdata(self.state, index) }
     }
 
-    /// Takes a value out from among the others.
+    /// Removes a value, and moves the values above it down.
     pub fn remove(self, index: c_int) {
         // SAFETY: the index is valid; see `new`.
         unsafe { ffi::lua_remove(self.state, index) }
@@ -143,26 +150,30 @@ impl<'l> Stack<'l> {
         self.push_element(ffi::LUA_REGISTRYINDEX, kept.0);
     }
 
-    /// Puts element `n` of a table on the stack. Returns what it is.
+    /// Puts element `n` of a table on the stack. Returns its type.
     pub fn push_element(self, table: c_int, n: c_int) -> Kind {
         // SAFETY: the value is a table; see `new`.
         Kind::of(unsafe { ffi::lua_rawgeti(self.state, table, n as ffi::lua_Integer) })
     }
 
-    /// Replaces the key on top by its value in a table. The key is not nil. Returns what the value is.
+    /// Replaces the key on top, which is not nil, by its value in a table.
+    ///
+    /// Returns the value's type.
     pub fn replace_by_field(self, table: c_int) -> Kind {
         // SAFETY: the value is a table; see `new`.
         Kind::of(unsafe { ffi::lua_rawget(self.state, table) })
     }
 
-    /// The same as the script's own code would find it: metamethods count. Raises.
+    /// Replaces the key on top by the value that the script's own code would find.
+    ///
+    /// Metamethods count. Returns the value's type. Raises.
     pub fn replace_by_value(self, table: c_int) -> Kind {
         // SAFETY: it may raise; see `new`.
         unsafe { ffi::lua_gettable(self.state, table) };
         self.kind(-1)
     }
 
-    /// How many elements a table has, as `#` counts them.
+    /// The number of a table's elements, as `#` counts them.
     pub fn length(self, table: c_int) -> c_int {
         // SAFETY: the value is a table; see `new`.
         unsafe { ffi::lua_objlen(self.state, table) as c_int }
@@ -174,19 +185,21 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_getmetatable(self.state, index) != 0 }
     }
 
-    /// Replaces the key on top by the table's next pair, if there is one; else drops it. It is nil for the first.
+    /// Replaces the key on top by the table's next pair, if there is one.
+    ///
+    /// Otherwise it drops the key. The key nil asks for the first pair.
     pub fn next(self, table: c_int) -> bool {
         // SAFETY: the value is a table, and the key is its own, so that nothing raises; see `new`.
         unsafe { ffi::lua_next(self.state, table) != 0 }
     }
 
-    /// Takes the value on top, and puts it before the one at an index.
+    /// Moves the value on top to an index, before the value there.
     pub fn insert(self, index: c_int) {
         // SAFETY: the index is valid; see `new`.
         unsafe { ffi::lua_insert(self.state, index) }
     }
 
-    /// Has the value on top take the place of the one at an index.
+    /// Moves the value on top to an index, in place of the value there.
     pub fn replace(self, index: c_int) {
         // SAFETY: the index is valid; see `new`.
         unsafe { ffi::lua_replace(self.state, index) }
@@ -198,7 +211,7 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_pushnil(self.state) }
     }
 
-    /// Puts the light userdata on the stack that stands for nothing.
+    /// Puts the light userdata that stands for null on the stack.
     pub fn push_null(self) {
         // SAFETY: there is room, as `push` says.
         unsafe { ffi::lua_pushlightuserdata(self.state, ptr::null_mut()) }
@@ -223,7 +236,9 @@ impl<'l> Stack<'l> {
         }
     }
 
-    /// Makes room for `n` more values, unless that are too many. Raises where there is no memory for them.
+    /// Makes room for `n` more values. Returns false if those are too many.
+    ///
+    /// Raises where there is no memory for them.
     pub fn has_room(self, n: c_int) -> bool {
         // SAFETY: it may raise; see `new`.
         unsafe { ffi::lua_checkstack(self.state, n) != 0 }
@@ -237,33 +252,37 @@ impl<'l> Stack<'l> {
 
     /// Puts a new table on the stack, with room for elements and fields. Raises.
     pub fn push_table(self, n_elements: usize, n_fields: usize) {
-        // Room beyond this is made as it is needed.
+        // Beyond this, room is made when it is needed.
         const ROOM_MAX: usize = 1 << 24;
         let [elements, fields] = [n_elements, n_fields].map(|n| n.min(ROOM_MAX) as c_int);
         // SAFETY: it may raise; see `new`.
         unsafe { ffi::lua_createtable(self.state, elements, fields) };
     }
 
-    /// Sets in a table the key below the top to the value on top, and drops both. Raises.
+    /// Sets a table's field, and drops key and value.
+    ///
+    /// The key is below the top, and the value is on top. Raises.
     pub fn set(self, table: c_int) {
         // SAFETY: the value is a table; it may raise; see `new`.
         unsafe { ffi::lua_rawset(self.state, table) };
     }
 
-    /// Sets element `n` of a table to the value on top, and drops it. Raises, unless the element is there.
+    /// Sets element `n` of a table to the value on top, and drops the value.
+    ///
+    /// Raises, unless the element is there.
     pub fn set_element(self, table: c_int, n: c_int) {
         // SAFETY: the value is a table; it may raise; see `new`.
         unsafe { ffi::lua_rawseti(self.state, table, n as ffi::lua_Integer) };
     }
 
-    /// Has a kept value give way to the one on top, which is dropped.
+    /// Replaces a kept value by the one on top, and drops that from the stack.
     pub fn replace_kept(self, kept: Kept) {
         self.set_element(ffi::LUA_REGISTRYINDEX, kept.0);
     }
 
     /// Joins the topmost `n` texts to one. Raises.
     pub fn join(self, n: c_int) {
-        // SAFETY: they are there; it may raise; see `new`.
+        // SAFETY: the values are there; it may raise; see `new`.
         unsafe { ffi::lua_concat(self.state, n) };
     }
 
@@ -273,13 +292,15 @@ impl<'l> Stack<'l> {
         unsafe { ffi::lua_error(self.state) }
     }
 
-    /// Puts the position of the caller on the stack, as it comes before an error: `user_script:1: `. Raises.
+    /// Puts the caller's position on the stack, as it comes before an error: `user_script:1: `.
+    ///
+    /// Raises.
     pub fn push_place(self) {
         // SAFETY: puts a text on the stack, and may raise; see `new`.
         unsafe { ffi::luaL_where(self.state, 1) }
     }
 
-    /// Raises an error with the position of the caller in front. Does not return.
+    /// Raises an error with the caller's position in front. Does not return.
     pub fn raise_text(self, text: &[u8]) -> ! {
         self.push_place();
         self.push_text(text);
@@ -287,79 +308,90 @@ impl<'l> Stack<'l> {
         self.raise()
     }
 
-    /// Whether an argument is nil or not there.
+    /// Whether an argument is nil or missing.
     pub fn is_absent(self, argument: c_int) -> bool {
-        // SAFETY: where there is no argument Lua says so; see `new`.
+        // SAFETY: for a missing argument Lua returns `LUA_TNONE`; see `new`.
         unsafe { ffi::lua_type(self.state, argument) <= ffi::LUA_TNIL }
     }
 
-    /// Raises Lua's complaint about an argument that is no table, or no function.
+    /// Raises Lua's complaint unless an argument has this kind, a table or a function.
     pub fn check(self, argument: c_int, kind: Kind) {
         let tag = if kind == Kind::Table { ffi::LUA_TTABLE } else { ffi::LUA_TFUNCTION };
         // SAFETY: it may raise; see `new`.
         unsafe { ffi::luaL_checktype(self.state, argument, tag) }
     }
 
-    /// Raises Lua's complaint about an argument that is neither a text nor a number.
+    /// Raises Lua's complaint unless an argument is a text or a number.
     pub fn check_text(self, argument: c_int) {
         // SAFETY: it may raise; see `new`.
         unsafe { ffi::luaL_checklstring(self.state, argument, ptr::null_mut()) };
     }
 
-    /// An argument as C's `int`, or Lua's complaint about it, which is raised.
+    /// An argument as C's `int`. Raises Lua's complaint if it is none.
     pub fn check_integer(self, argument: c_int) -> c_int {
         // SAFETY: it may raise; see `new`.
         unsafe { ffi::luaL_checkinteger(self.state, argument) as c_int }
     }
 
-    /// Calls the function below the topmost `n_arguments` values, and replaces all of them by its one result. Raises.
+    /// Calls the function below the topmost `n_arguments` values.
+    ///
+    /// Replaces all of them by its one result. Raises.
     pub fn call(self, n_arguments: c_int) {
         // SAFETY: function and arguments are there; it may raise; see `new`.
         unsafe { ffi::lua_call(self.state, n_arguments, 1) }
     }
 
-    /// The same, for all results.
+    /// Calls the function below the topmost `n_arguments` values for all its results.
+    ///
+    /// Replaces all of them by the results. Raises.
     pub fn call_for_all(self, n_arguments: c_int) {
         // SAFETY: function and arguments are there; it may raise; see `new`.
         unsafe { ffi::lua_call(self.state, n_arguments, ffi::LUA_MULTRET) }
     }
 
-    /// Has a function in C run as if Lua had called it in place of the present one. It has no own values, or the present one begins with the
-    /// same. Raises. Returns how many values on top are its results; none if the value is no such function.
+    /// Runs a function in C as if Lua had called it in this one's place.
+    ///
+    /// The function has no own values, or the present one begins with the same. Raises. Returns the number of
+    /// results on top, or 0 if the value is no function in C.
     pub fn call_in_place(self, function: c_int) -> c_int {
-        // SAFETY: it finds its arguments as the present function has found them; it may raise; see `new`.
+        // SAFETY: the function finds its arguments as the present one has found them; it may raise; see
+        // `new`.
         unsafe { ffi::lua_tocfunction(self.state, function).map_or(0, |function| function(self.state)) }
     }
 
-    /// Puts the own value `n` of a function in C, from 1, on the stack, if it has so many.
+    /// Puts own value `n`, from 1, of a function in C on the stack.
+    ///
+    /// Returns false if the function has fewer.
     pub fn push_own_of(self, function: c_int, n: c_int) -> bool {
         // SAFETY: the value is a function, and there is room, as `push` says; see `new`.
         unsafe { !ffi::lua_getupvalue(self.state, function, n).is_null() }
     }
 
-    /// Makes a function whose own values are the topmost `n`, and puts it in their place. Raises.
+    /// Replaces the topmost `n` values by a function that owns them.
+    ///
+    /// Raises.
     pub fn close(self, function: lua_CFunction, n: c_int) {
         // SAFETY: the values are there; it may raise; see `new`.
         unsafe { ffi::lua_pushcclosure(self.state, function, n) }
     }
 }
 
-/// Keeps the value on top of a state's stack, and drops it from there.
+/// Keeps the value on top of a state's stack, and drops it from the stack.
 ///
 /// # Safety
 ///
-/// As of [`Stack::new`]; it raises.
+/// As for [`Stack::new`]; it raises.
 pub(crate) unsafe fn keep(state: *mut lua_State) -> Kept {
     // SAFETY: the caller's promise.
     Kept(unsafe { ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX) })
 }
 
-/// Lets a kept value go.
+/// Frees a kept value.
 ///
 /// # Safety
 ///
 /// The state lives, and it is the one that keeps the value.
 pub(crate) unsafe fn let_go(state: *mut lua_State, kept: Kept) {
-    // SAFETY: the caller's promise; nothing raises, since the registry has the place already.
+    // SAFETY: the caller's promise; nothing raises, because the registry has the key already.
     unsafe { ffi::luaL_unref(state, ffi::LUA_REGISTRYINDEX, kept.0) }
 }

@@ -1,4 +1,4 @@
-//! What a script can and cannot do to its engine, seen from the host.
+//! Tests of an engine from the side of its host: the limits of a script.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -89,7 +89,7 @@ fn run(source: &str) -> String {
     run_on(&mut engine(), source, &mut Answers::default()).expect("nothing stops it")
 }
 
-/// What ends a run that the host stops at its third interrupt.
+/// Returns the end of a run that the host stops at its third interrupt.
 fn stopped(source: &str) -> Result<String, Stop> {
     let mut engine = engine();
     let mut host = Answers { stop_at: Some((3, Stop::GiveUp)), ..Answers::default() };
@@ -183,7 +183,7 @@ fn a_panic_of_the_host_comes_out_as_a_panic() {
     }
 }
 
-/// As redis-server 7.0 names them, with the place of the call.
+/// The errors of redis-server 7.0, with the position of the call.
 #[test]
 fn what_cannot_be_unpacked_is_complained_of_where_it_is_unpacked() {
     let missing = "-ERR user_script:2: Missing bytes in input. script: sha, on @user_script:2.";
@@ -563,7 +563,7 @@ fn arguments_are_found_however_a_script_looks_for_them() {
     }
 }
 
-/// A loop of few instructions, each of which works through a long text, asks whether to go on.
+/// A loop of few instructions, each of which reads a long text, asks the host.
 #[test]
 fn functions_that_work_through_long_texts_can_be_ended() {
     for each in ["s = s:reverse()", "s = s:upper()", "s = s:lower()", "s = s:sub(2)", "s = ('%s'):format(s)"]
@@ -596,7 +596,7 @@ fn the_memory_limit_can_change_between_runs() {
     assert_eq!(run_on(&mut engine, source, &mut Answers::default()).as_deref(), Ok(r":8000001\r\n"));
 }
 
-/// A value that contains itself twice has no end that anybody could wait for.
+/// A value that contains itself twice has no end.
 #[test]
 fn a_value_without_end_can_be_ended() {
     for source in [
@@ -608,7 +608,7 @@ fn a_value_without_end_can_be_ended() {
     }
 }
 
-/// Memory that runs out while the value is written leaves no half of it in the reply.
+/// A value whose writing runs out of memory leaves no half in the reply.
 #[test]
 fn a_value_that_cannot_be_written_is_an_error_alone() {
     let mut engine = engine_of(Flavour::Scripts, 16 << 20);

@@ -1,4 +1,4 @@
-//! Calls: of the script's own functions, and of those that every script starts with.
+//! Calls of the script's own functions, and of the functions of the libraries.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -9,7 +9,7 @@ use super::syntax::{Expression, Unary};
 use super::terms::{self, List, Term};
 use super::values::{Closure, Shared, Table, Value, Values};
 
-/// How deep calls of the script's own functions are followed.
+/// The deepest calls of the script's own functions that are followed.
 const MAX_CALLS: usize = 24;
 
 impl<'t> Interpreter<'t, '_> {
@@ -44,7 +44,7 @@ impl<'t> Interpreter<'t, '_> {
         joined.unwrap_or_else(Values::unknown)
     }
 
-    /// Goes through a function of the script.
+    /// Follows a call of a function of the script.
     pub(super) fn invoke(
         &mut self,
         closure: &Closure<'t>,
@@ -57,7 +57,7 @@ impl<'t> Interpreter<'t, '_> {
             return Values::unknown();
         }
         if n_active == 1 {
-            // It calls itself: the second time stands for all others.
+            // The function calls itself: the second call stands for all others.
             arguments.first.iter_mut().for_each(|value| *value = value.join(&Value::Unknown));
         }
         if self.activations.len() >= MAX_CALLS {
@@ -78,7 +78,7 @@ impl<'t> Interpreter<'t, '_> {
         self.finish(mark)
     }
 
-    /// A number for the calls that lead to a function.
+    /// A number that identifies the calls that lead to a function.
     fn calls(&self, function: Shared<'t>, line: u32) -> u64 {
         let mut hasher = DefaultHasher::new();
         let caller = self.activations.last().map_or(0, |caller| caller.calls);
@@ -86,7 +86,7 @@ impl<'t> Interpreter<'t, '_> {
         hasher.finish()
     }
 
-    /// Ends a function: joins the ways out of it.
+    /// Ends a function: joins its exits.
     pub(super) fn finish(&mut self, mark: usize) -> Values<'t> {
         let Activation { exits, n_variables, .. } = self.activations.pop().expect("it is active");
         if exits.is_empty() {
@@ -114,7 +114,7 @@ impl<'t> Interpreter<'t, '_> {
         values
     }
 
-    /// A call of something that does nothing but call the functions it is given.
+    /// Follows a call of a value that only calls the functions it receives.
     fn other(&mut self, arguments: &Values<'t>, line: u32) -> Values<'t> {
         for value in arguments.all() {
             if !matches!(value, Value::Table(_)) {
@@ -124,7 +124,9 @@ impl<'t> Interpreter<'t, '_> {
         Values::unknown()
     }
 
-    /// Notes that a value is out of sight: what it may do is taken to be done with anything.
+    /// Notes that the analysis can no longer follow a value.
+    ///
+    /// A function is then assumed to be called with any arguments, and `redis.call` to run any command.
     pub(super) fn escape(&mut self, value: &Value<'t>, line: u32) {
         for value in value.alternatives() {
             if !value.is_traced() || self.escaped.contains(value) {
@@ -304,7 +306,7 @@ impl<'t> Interpreter<'t, '_> {
         })
     }
 
-    /// `table.concat`.
+    /// Follows `table.concat`.
     pub(super) fn join(&mut self, arguments: &Values<'t>) -> Value<'t> {
         let Value::Table(id) = arguments.get(0) else { return Value::Unknown };
         let table = self.state.table(id);
@@ -322,7 +324,7 @@ impl<'t> Interpreter<'t, '_> {
         joined
     }
 
-    /// `string.format` with `%s`, `%d` and `%i`.
+    /// Follows `string.format` with `%s`, `%d` and `%i`.
     fn format(&mut self, arguments: &Values<'t>) -> Value<'t> {
         let Value::Term(id) = arguments.get(0) else { return Value::Unknown };
         let Some(format) = self.terms.literal(id).map(<[u8]>::to_vec) else { return Value::Unknown };
@@ -344,7 +346,7 @@ impl<'t> Interpreter<'t, '_> {
         text
     }
 
-    /// `string.sub`.
+    /// Follows `string.sub`.
     fn part(&mut self, arguments: &Values<'t>) -> Value<'t> {
         let to =
             if arguments.first.len() > 2 { arguments.get(2) } else { or_unknown(self.terms.number(-1.0)) };
@@ -356,7 +358,7 @@ impl<'t> Interpreter<'t, '_> {
     }
 }
 
-/// An argument that bounds what is unpacked.
+/// An argument that limits the elements to unpack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bound {
     Absent,

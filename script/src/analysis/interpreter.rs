@@ -1,7 +1,8 @@
-//! Runs a script's tree over what is known of its values, and notes the keys that its commands are given.
+//! Runs a script's tree over the known facts of its values, and notes its keys.
 //!
-//! Both branches of an `if` are gone through, and what they leave is joined. A loop's body is gone through twice: once to learn
-//! what it changes, then with all that so changed. Functions that the script defines are gone through at each call.
+//! Both branches of an `if` are followed, and their effects are joined. A loop's body is followed twice. The
+//! first time shows its changes. The second time starts from a state with all these changes. Functions that
+//! the script defines are followed at each call.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -13,33 +14,37 @@ use super::terms::{self, Arithmetic, Bounds, List, LoopId, Term, TermId, Terms};
 use super::values::{Changes, Closure, Content, Place, Shared, State, Table, Value, Values};
 use super::{Reason, Why};
 
-/// Statements and expressions that an analysis goes through: more than the largest scripts in use need.
+/// The most statements and expressions that an analysis visits.
+///
+/// The largest scripts in use need fewer.
 const MAX_STEPS: u32 = 200_000;
 
-/// Changes that cost as much as a step when ways of a script meet.
+/// The changes that cost as much as a step when ways of a script meet.
 const CHANGES_PER_STEP: usize = 16;
 
-/// Keys that a script may derive: a route of more is of no use.
+/// The most keys that a script may derive. A longer route is of no use.
 pub(super) const MAX_ROOTS: usize = 500;
 
-/// How deep the analysis itself may recurse.
+/// The deepest recursion of the analysis itself.
 const MAX_DEPTH: u32 = 400;
 
-/// Texts that may come of one operator on values with alternatives.
+/// The most texts that one operator may make of values with alternatives.
 pub(super) const MAX_COMBINATIONS: usize = 64;
 
-/// What an analysis has found.
+/// The findings of an analysis.
 #[derive(Default)]
 pub(super) struct Findings {
     /// The keys beyond KEYS.
     pub roots: Vec<TermId>,
-    /// Why the keys are not all known, if so: what was found first.
+    /// The first reason found why the keys are not all known, if they are not.
     pub reason: Option<Reason>,
     /// Whether a command that may write is called.
     pub writes: bool,
-    /// Whether a command is called of which not even that is known.
+    /// Whether a command may be called whose name the text does not show.
     pub is_command_unknown: bool,
-    /// Whether a command may have other keys than those found, because of a word that the text does not tell.
+    /// Whether a command may have further keys.
+    ///
+    /// One of its words, which the text does not show, could announce them.
     pub is_uncertain: bool,
 }
 
@@ -56,35 +61,35 @@ pub(super) struct Interpreter<'t, 'c> {
     pub(super) state: State<'t>,
     pub(super) activations: Vec<Activation<'t>>,
     loops: Vec<LoopState<'t>>,
-    /// The loops whose variables are in use.
+    /// The loops that are being followed, by their variables.
     pub(super) rounds: Vec<LoopId>,
-    /// How many places have been made up, for loops that the text does not have.
+    /// The number of made-up places, for loops that the text does not have.
     pub(super) n_places: usize,
-    /// Functions and tables that have been given away.
+    /// The functions and tables that the analysis no longer follows.
     pub(super) escaped: Vec<Value<'t>>,
-    /// Whether the statement that comes next is not reached.
+    /// Whether the next statement is unreachable.
     pub(super) is_dead: bool,
-    /// Whether a loop is only gone through to learn what it changes.
+    /// Whether a loop is followed only to learn its changes.
     is_rehearsal: bool,
     pub(super) is_stopped: bool,
     n_steps: u32,
     depth: u32,
 }
 
-/// A function that is being gone through.
+/// A function that is being followed.
 pub(super) struct Activation<'t> {
     pub(super) function: Shared<'t>,
     pub(super) frames: Rc<[usize]>,
     pub(super) varargs: Values<'t>,
-    /// A number for the calls by which it has been reached.
+    /// A number that identifies the calls by which it was reached.
     pub(super) calls: u64,
     pub(super) mark: usize,
-    /// The variables that its callers may see.
+    /// The number of variables that its callers may see.
     pub(super) n_variables: usize,
     pub(super) exits: Vec<(Changes<'t>, Values<'t>)>,
 }
 
-/// A loop that is being gone through, with the ways that `break` has left it.
+/// A loop that is being followed, with the changes at each `break`.
 pub(super) struct LoopState<'t> {
     mark: usize,
     n_variables: usize,
@@ -113,13 +118,15 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         }
     }
 
-    /// Goes through a script, or a library as it is loaded.
+    /// Follows a script, or a library while it loads.
     pub fn script(&mut self, script: &'t Function<'t>) {
         let closure = Closure { function: Shared(script), frames: Rc::from([]) };
         self.invoke(&closure, Values::unknown(), 0);
     }
 
-    /// Goes through a function that a library has registered, which gets KEYS and ARGV, and forgets what it changed.
+    /// Follows a function that a library has registered, and forgets its changes.
+    ///
+    /// The function receives KEYS and ARGV.
     pub fn registered_function(&mut self, function: &Value<'t>) -> Findings {
         let mark = self.state.mark();
         let lists = [Value::List(List::Keys), Value::List(List::Arguments)];
@@ -142,7 +149,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         self.is_stopped = true;
     }
 
-    /// Counts a step; none are left when the script is too large.
+    /// Counts a step. Returns false when the script is too large.
     fn may_step(&mut self) -> bool {
         self.n_steps += 1;
         if self.n_steps > MAX_STEPS && !self.is_stopped {
@@ -151,7 +158,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         !self.is_stopped
     }
 
-    /// What is different since a mark. To find it out counts as steps.
+    /// The changes since a mark. The search for them counts as steps.
     pub(super) fn changes(&mut self, mark: usize, n_variables: usize) -> Changes<'t> {
         self.n_steps += ((self.state.mark() - mark) / CHANGES_PER_STEP) as u32;
         self.state.changes(mark, n_variables)
@@ -177,7 +184,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         self.activation().frames[level] + slot
     }
 
-    /// The place of a variable of the function that is being gone through.
+    /// The place of a variable of the function that is being followed.
     fn own(&mut self, slot: usize) -> usize {
         self.activation().frames.last().expect("each function has a frame") + slot
     }
@@ -251,7 +258,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
 
     fn leave(&mut self, values: Values<'t>) {
         let (mark, n_variables) = (self.activation().mark, self.activation().n_variables);
-        // Nobody sees what the script itself leaves, unless it is a library.
+        // Nothing reads the state after the end of a script. After a library's end its functions do.
         let is_last = self.activations.len() == 1 && self.has_lists;
         let changes = if is_last { Vec::new() } else { self.changes(mark, n_variables) };
         self.activation().exits.push((changes, values));
@@ -288,7 +295,9 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         self.state.meet(&ways);
     }
 
-    /// Goes through one of several ways, and returns what it changes if its end is reached. The state is as before.
+    /// Follows one of several ways. Returns its changes if its end is reached.
+    ///
+    /// The state is as before.
     fn way(&mut self, block: &'t Block<'t>) -> Option<Changes<'t>> {
         let (mark, n_variables) = (self.state.mark(), self.state.n_variables());
         self.block(block);
@@ -298,7 +307,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         changes
     }
 
-    /// Goes through a loop, of which `body` goes through one round, and `round` is the variable, if it has one.
+    /// Follows a loop. `body` follows one round, and `round` is the loop's variable, if it has one.
     fn repeated(&mut self, round: &Value<'t>, body: &mut dyn FnMut(&mut Self)) {
         let n_rounds = self.rounds.len();
         if let Value::Term(id) = round {
@@ -316,7 +325,9 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         state.renew(mark, &mut |value| renewed(value, terms, rounds, n_places));
     }
 
-    /// Goes through a loop to learn what it changes, and prepares for that; then once more, to see whether that was all.
+    /// Follows a loop to learn its changes, and prepares for them.
+    ///
+    /// Then it follows the loop once more, to see whether these were all.
     fn rehearse(&mut self, body: &mut dyn FnMut(&mut Self)) {
         self.is_rehearsal = true;
         let n_exits = self.activation().exits.len();
@@ -333,7 +344,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         self.is_rehearsal = false;
     }
 
-    /// What a round has left, as it may be in later rounds.
+    /// The changes of a round, as they may be in later rounds.
     fn later_changes(&mut self, mut changes: Changes<'t>) -> Changes<'t> {
         for (place, content) in &mut changes {
             if let Content::Value(value) = content {
@@ -347,7 +358,9 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         changes
     }
 
-    /// Goes through one round of a loop and returns the ways out of it. The state is as before.
+    /// Follows one round of a loop, and returns the ways out of it.
+    ///
+    /// The state is as before.
     fn round(&mut self, body: &mut dyn FnMut(&mut Self)) -> Vec<Changes<'t>> {
         let (mark, n_variables) = (self.state.mark(), self.state.n_variables());
         self.loops.push(LoopState { mark, n_variables, breaks: Vec::new() });
@@ -396,7 +409,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         });
     }
 
-    /// Any position of a table, and what stands there.
+    /// Any position of a table, and the value there.
     fn pair(&mut self, over: &Value<'t>, place: usize) -> Values<'t> {
         if let Value::List(list) = over {
             let one = self.terms.number(1.0);
@@ -434,7 +447,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         }
     }
 
-    /// Puts a value into a table, at the end if `is_next`.
+    /// Stores a value in a table, at the end if `is_next`.
     pub(super) fn store(
         &mut self,
         of: &Value<'t>,
@@ -514,7 +527,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         }
     }
 
-    /// The values of an expression that may have several.
+    /// The values of an expression, which may have several.
     fn values(&mut self, expression: &'t Expression<'t>) -> Values<'t> {
         if !self.may_step() {
             return Values::unknown();
@@ -532,7 +545,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         values.unwrap_or_else(Values::unknown)
     }
 
-    /// The values of a list of expressions, of which the last may have several.
+    /// The values of a list of expressions. The last one may have several.
     pub(super) fn list(&mut self, expressions: &'t [Expression<'t>]) -> Values<'t> {
         let Some((last, first)) = expressions.split_last() else { return Values::default() };
         let mut all: Vec<Value<'t>> = first.iter().map(|expression| self.value(expression)).collect();
@@ -615,7 +628,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         }
     }
 
-    /// Notes that commands may be called that the text does not show.
+    /// Notes that the script may call commands that the text does not show.
     pub(super) fn lose(&mut self, line: u32) {
         self.findings.is_command_unknown = true;
         self.give_up(line, Why::CallEscapes);
@@ -693,7 +706,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
             return right;
         }
         if self.state.mark() > mark {
-            // The right side may not be reached, and so neither what it changes, nor an end that it comes to.
+            // The right side may not be reached. Then neither its changes nor an end in it happen.
             let mut ways = vec![Changes::new()];
             ways.extend((!self.is_dead).then(|| self.changes(mark, n_variables)));
             self.state.undo(mark);
@@ -706,7 +719,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         }
     }
 
-    /// Whether two values are equal, where the text tells.
+    /// Whether two values are equal, where the text shows it.
     fn is_equal(&self, left: &Value<'t>, right: &Value<'t>) -> Option<bool> {
         match (left, right) {
             (Value::Nil, Value::Nil) => Some(true),
@@ -754,7 +767,9 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         self.combine(left, right, &mut |terms, left, right| terms.concat([left, right]))
     }
 
-    /// Makes a term of each combination of two values' terms. Alternatives that are no terms end the run, and are left out.
+    /// Makes a term of each combination of two values' terms.
+    ///
+    /// Alternatives that are no terms end the run, and are left out.
     fn combine(
         &mut self,
         left: &Value<'t>,
@@ -782,7 +797,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
     }
 }
 
-/// Where in a table something is.
+/// A position in a table.
 pub(super) enum Position {
     Element(usize),
     Field(Box<[u8]>),
@@ -793,13 +808,13 @@ pub(super) fn or_unknown<'t>(term: Option<TermId>) -> Value<'t> {
     term.map_or(Value::Unknown, Value::Term)
 }
 
-/// A value that is not known to be nil or false.
+/// The value without nil and false among its alternatives; nil if no other is left.
 pub(super) fn without_nil<'t>(value: &Value<'t>) -> Value<'t> {
     let all = value.alternatives().iter().filter(|value| !matches!(value, Value::Nil | Value::Bool(false)));
     all.cloned().reduce(|one, other| one.join(&other)).unwrap_or(Value::Nil)
 }
 
-/// A number that tells places of a script apart.
+/// A number that distinguishes places of a script.
 fn place(of: &[Expression<'_>]) -> usize {
     of.as_ptr() as usize
 }
@@ -817,7 +832,9 @@ fn is_next(of: &Expression<'_>, at: &Expression<'_>) -> bool {
     is_same && matches!(**right, Expression::Number(1.0))
 }
 
-/// What a value that a round of a loop has left at a place may be in a later round, unless rounds build on each other.
+/// The value that a place may have in rounds after one has left `value` there.
+///
+/// It is `None` if rounds build on each other.
 fn later<'t>(place: Place, value: &Value<'t>, terms: &mut Terms) -> Option<Value<'t>> {
     match value {
         Value::Unknown | Value::OneOf(_) => None,
@@ -829,14 +846,18 @@ fn later<'t>(place: Place, value: &Value<'t>, terms: &mut Terms) -> Option<Value
     }
 }
 
-/// A number for a round that nothing in the text stands for: the one in which a variable was set to a term.
+/// A number for a round that the text does not name.
+///
+/// It is the round in which a variable was set to a term.
 fn place_of_round(place: Place, id: TermId) -> usize {
     let mut hasher = DefaultHasher::new();
     (place, id).hash(&mut hasher);
     hasher.finish() as usize
 }
 
-/// What is known of a value outside of the loop on which it depends, if it does depend on one that is not in use.
+/// The value as it is outside of the loops on which it depends.
+///
+/// `None` if it depends on no loop, or only on loops that are in use.
 pub(super) fn renewed<'t>(
     value: &Value<'t>,
     terms: &mut Terms,

@@ -1,6 +1,6 @@
-//! Takes Lua's source apart into tokens. Bytes are bytes: a text need not be UTF-8.
+//! Splits Lua's source into tokens. Bytes are bytes: a text need not be UTF-8.
 
-/// The source is not Lua 5.1, or is nested deeper than the parser follows.
+/// An error: the source is not Lua 5.1, or is nested too deeply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -15,7 +15,9 @@ pub(super) enum Token<'s> {
     End,
 }
 
-/// Longer marks stand before those that they begin with.
+/// All operators and punctuation marks.
+///
+/// A longer mark stands before those with which it begins.
 const MARKS: &[&str] = &[
     "...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{",
     "}", "[", "]", ";", ":", ",", ".",
@@ -24,7 +26,7 @@ const MARKS: &[&str] = &[
 pub(super) struct Lexer<'s> {
     source: &'s [u8],
     at: usize,
-    /// The line of what is read next, from 1.
+    /// The line of the next byte, from 1.
     pub line: u32,
 }
 
@@ -38,7 +40,7 @@ impl<'s> Lexer<'s> {
         lexer
     }
 
-    /// Returns the next token; at the end, `End` as often as asked.
+    /// Returns the next token. At the end it returns `End`, however often it is called.
     pub fn token(&mut self) -> Result<Token<'s>, Malformed> {
         self.skip_blanks()?;
         match self.peek(0) {
@@ -104,7 +106,9 @@ impl<'s> Lexer<'s> {
         word
     }
 
-    /// Numbers run on over letters, digits, points, and signs after an exponent's letter; then they must be right.
+    /// Reads a number: letters, digits, points, and signs after an exponent's letter.
+    ///
+    /// All of these must then form a number of Lua.
     fn number(&mut self) -> Result<Token<'s>, Malformed> {
         let start = self.at;
         let is_hex = matches!(self.peek(1), Some(b'x' | b'X'));
@@ -150,7 +154,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// Up to three digits that stand for a byte.
+    /// Reads up to three digits that stand for a byte.
     fn decimal(&mut self, first: u8) -> Result<u8, Malformed> {
         let mut value = u16::from(first - b'0');
         for _ in 0..2 {
@@ -161,13 +165,13 @@ impl<'s> Lexer<'s> {
         u8::try_from(value).map_err(|_| Malformed)
     }
 
-    /// The level of the long bracket that begins here: `[[` is 0, `[=[` is 1.
+    /// The level of the long bracket at this position: `[[` is 0, `[=[` is 1.
     fn long_bracket(&self) -> Option<usize> {
         let level = self.rest()[1..].iter().take_while(|byte| **byte == b'=').count();
         (self.peek(1 + level) == Some(b'[')).then_some(level)
     }
 
-    /// Passes a long bracket. A line's end right after its start is no part of the text.
+    /// Reads a long bracket. A line's end right after its start is no part of the text.
     fn long_text(&mut self) -> Result<&'s [u8], Malformed> {
         let level = self.long_bracket().ok_or(Malformed)?;
         let text = &self.rest()[level + 2..];

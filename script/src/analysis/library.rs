@@ -1,6 +1,6 @@
-//! The names that every script starts with.
+//! The names that every script finds when it starts.
 
-/// A value of the libraries that scripts may use, as far as the analysis tells them apart.
+/// A value of the libraries, as far as the analysis distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Builtin {
     /// The table `redis`, or `server`.
@@ -26,7 +26,7 @@ pub(super) enum Builtin {
     RawSet,
     SetMetatable,
     Insert,
-    /// What moves a table's elements about.
+    /// A function that moves a table's elements.
     Shuffle,
     Join,
     Format,
@@ -36,7 +36,7 @@ pub(super) enum Builtin {
     Length,
     Floor,
     Ceiling,
-    /// A function that returns data, and calls nothing but functions that it is given.
+    /// A function that returns data, and calls only functions that it receives.
     Other,
 }
 
@@ -45,19 +45,19 @@ pub(super) enum Library {
     Text,
     Table,
     Math,
-    /// One whose functions all return data.
+    /// A library whose functions all return data.
     Other,
 }
 
-/// What a global name is.
+/// The meaning of a global name.
 pub(super) enum Global {
     Builtin(Builtin),
-    /// Something by which a script can do what its text does not tell.
+    /// A name with which a script can do things that its text does not show.
     Opaque,
     Missing,
 }
 
-/// Returns what a global name is, but for KEYS and ARGV.
+/// Returns the meaning of a global name other than KEYS and ARGV.
 pub(super) fn global(name: &[u8]) -> Global {
     Global::Builtin(match name {
         b"redis" | b"server" => Builtin::Redis,

@@ -1,13 +1,17 @@
-//! Says beforehand which keys a script will reach for, from its text alone.
+//! Predicts the keys that a script will use, from its text alone.
 //!
-//! A script is read into a tree, and the tree is gone through with what is known of each value: KEYS, ARGV, literals, and what is
-//! made of them. A command's key that follows from those becomes a template, which gives the key itself once KEYS and ARGV are
-//! known. A key that comes from data, or a way to call commands that the text does not show, makes the prediction incomplete.
+//! A script is read into a tree. The interpreter walks the tree with the known facts of each value: KEYS,
+//! ARGV, literals, and the values made of them. A command's key that follows from those becomes a template.
+//! The template returns the key itself once KEYS and ARGV are known. Two things make the prediction
+//! incomplete: a key that comes from data, and a way to call commands that the text does not show.
 //!
-//! It is a prediction: who runs the script checks every access. A key that is missing in it costs time, and so does one too many.
+//! The result is a prediction: the code that runs the script checks every access. A missing key costs time,
+//! and so does a superfluous one.
 //!
-//! What holds for every source: no panic, recursion of bounded depth, and time and memory that are bounded by
-//! [`MAX_SOURCE_BYTES`] and the interpreter's count of steps.
+//! These properties hold for every source:
+//! - nothing panics;
+//! - the depth of recursion is bounded;
+//! - time and memory are bounded by [`MAX_SOURCE_BYTES`] and the interpreter's count of steps.
 
 mod calls;
 mod interpreter;
@@ -30,76 +34,84 @@ pub use reach::{Command, Commands, KeysAt, Reach};
 pub use terms::TooMany;
 use terms::{Templates, Terms};
 
-/// Longer sources are not read.
+/// The longest source that is read.
 pub const MAX_SOURCE_BYTES: usize = 256 * 1024;
 
-/// How much of a script's keys its text tells.
+/// The extent to which a script's text shows its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It reaches for elements of KEYS only.
+    /// The script uses elements of KEYS only.
     Declared,
-    /// It also reaches for keys that follow from KEYS and ARGV.
+    /// The script also uses keys that follow from KEYS and ARGV.
     Derived,
-    /// It may reach for any key.
+    /// The script may use any key.
     Open,
 }
 
-/// Whether a script writes, as far as its text tells.
+/// Whether a script writes, as far as its text shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effects {
     /// None of its commands can write.
     ReadsOnly,
     /// One of its commands can.
     MayWrite,
-    /// Its text does not show all of its commands, and none of those that it shows can write.
+    /// Its text does not show all of its commands.
+    ///
+    /// None of those that it shows can write.
     Unclear,
 }
 
-/// Why a script's keys are not all known.
+/// The reason why a script's keys are not all known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// The line, from 1; 0 if it is about no line.
+    /// The line, from 1; 0 if the reason concerns no line.
     pub line: u32,
-    /// What is there.
+    /// The kind of the reason.
     pub why: Why,
 }
 
-/// What keeps a script's keys from being known.
+/// The kinds of reasons for which a script's keys are not all known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The source is too long, or not Lua 5.1.
     Unreadable,
-    /// Going through it takes more steps, or nests deeper, than is worth it.
+    /// The analysis takes more steps, or nests deeper, than a prediction is worth.
     TooLarge,
-    /// A key comes from a reply, from decoded data, or from a function whose result is not followed.
+    /// A key comes from data.
+    ///
+    /// That is a reply, decoded data, or the result of a function that is not followed.
     KeyFromData,
     /// The name of a command is not literal.
     CommandUnknown,
-    /// `redis.call` is given away, or looked up by a name that is not literal.
+    /// `redis.call` is passed to code that is not followed.
+    ///
+    /// A look-up in `redis` by a name that is not literal counts as the same.
     CallEscapes,
-    /// It uses code that is data, or the table of globals.
+    /// The script uses code that is data, or the table of globals.
     Opaque,
-    /// It changes KEYS or ARGV.
+    /// The script changes KEYS or ARGV.
     ChangesLists,
-    /// A command reaches for all keys.
+    /// A command may use all keys.
     Keyspace,
 }
 
-/// What a script will reach for, as far as its text tells.
+/// The predicted keys of a script, as far as its text shows them.
 #[derive(Clone, Debug)]
 pub struct Analysis {
-    /// How much is known.
+    /// The extent to which the keys are known.
     pub class: Class,
-    /// Whether it writes.
+    /// Whether the script writes.
     pub effects: Effects,
-    /// Whether the prediction is certain: whoever relies on it where it cannot run the script again needs that.
+    /// Whether the prediction is certain.
+    ///
+    /// A caller that relies on it and cannot run the script again needs that.
     pub is_certain: bool,
-    /// Why it is [`Class::Open`], if so: what was found first.
+    /// The first reason found why the class is [`Class::Open`], if it is.
     pub reason: Option<Reason>,
     templates: Templates,
 }
 
-/// Predicts what a script will reach for. A source that is not Lua is [`Class::Open`].
+/// Predicts the keys of a script. A source that is not Lua is [`Class::Open`].
 pub fn analyse(source: &[u8], commands: &dyn Commands) -> Analysis {
     let Some(script) = read(source) else { return Analysis::unreadable() };
     let mut interpreter = Interpreter::new(commands, true);
@@ -114,8 +126,9 @@ pub fn analyse(source: &[u8], commands: &dyn Commands) -> Analysis {
     Analysis { is_certain, ..analysis }
 }
 
-/// Predicts what each function of a library will reach for, by its name. Functions whose names are not literal are missing, as all
-/// are of a source that is not Lua.
+/// Predicts the keys of each function of a library, by the function's name.
+///
+/// Functions whose names are not literal are missing. If the source is not Lua, all are missing.
 pub fn analyse_library(source: &[u8], commands: &dyn Commands) -> BTreeMap<Vec<u8>, Analysis> {
     let Some(library) = read(source) else { return BTreeMap::new() };
     let mut interpreter = Interpreter::new(commands, false);
@@ -159,7 +172,7 @@ impl Analysis {
         }
     }
 
-    /// What is said of what could not be read: nothing.
+    /// The analysis of a source that cannot be read, which claims nothing.
     pub fn unreadable() -> Self {
         Self {
             class: Class::Open,
@@ -170,13 +183,15 @@ impl Analysis {
         }
     }
 
-    /// Returns how many templates there are: a [`Class::Declared`] script has none.
+    /// Returns the number of templates. A [`Class::Declared`] script has none.
     pub fn n_templates(&self) -> usize {
         self.templates.len()
     }
 
-    /// Calls `each` with every key beyond `keys` that a run with these lists will reach for, if the script is
-    /// [`Class::Derived`]; if it is [`Class::Open`], with those that are known. A key may come more than once.
+    /// Calls `each` with the predicted keys of a run with these lists, beyond `keys`.
+    ///
+    /// For a [`Class::Derived`] script these are all keys that it will use. For a [`Class::Open`] script they
+    /// are the known ones. A key may come more than once.
     ///
     /// # Errors
     /// [`TooMany`] if loops of the script make too many keys; `each` has been called with some of them.

@@ -2,13 +2,15 @@
 
 use std::io::Write;
 
-/// Longest text of a number: sign, 14 digits, point, exponent.
+/// The longest text of a number in bytes: sign, 14 digits, point, exponent.
 const TEXT_BYTES: usize = 24;
 
-/// Digits of a number in a text: C's `%.14g`.
+/// The digits of a number in a text: C's `%.14g`.
 const DIGITS: usize = 14;
 
-/// Returns the number that a text stands for, as `tonumber` does: decimal or hexadecimal, blanks around it allowed.
+/// Returns the number that a text stands for, as `tonumber` does.
+///
+/// The number is decimal or hexadecimal. Blanks around it are allowed.
 pub(super) fn parse(text: &[u8]) -> Option<f64> {
     let text = text.trim_ascii();
     let is_negative = text.first() == Some(&b'-');
@@ -19,7 +21,7 @@ pub(super) fn parse(text: &[u8]) -> Option<f64> {
     }
     let is_decimal = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
     if !text.iter().all(is_decimal) {
-        return None; // What Rust reads beyond that, as "inf", is no number that keys are made of.
+        return None; // Rust reads more texts as numbers, such as "inf". Keys are not made of those.
     }
     std::str::from_utf8(text).ok()?.parse().ok()
 }
@@ -61,7 +63,9 @@ pub(super) fn write_integer(number: i64, into: &mut impl Extend<u8>) {
     into.extend(text[at..].iter().copied());
 }
 
-/// C's `%.14g`: the shorter of both notations, without zeros at the end.
+/// Writes a number as C's `%.14g`, without zeros at the end.
+///
+/// It chooses the shorter of both notations.
 fn write_general(number: f64, into: &mut impl Extend<u8>) {
     let mut buffer = [0; TEXT_BYTES];
     let mut room = &mut buffer[..];

@@ -1,20 +1,23 @@
 //! Makes the syntax tree of a script, and resolves its names.
 //!
-//! Every tree is at most [`MAX_HEIGHT`] high, whatever the source: who walks or drops one may recurse.
+//! Every tree is at most [`MAX_HEIGHT`] high, whatever the source. So code that walks or drops a tree may
+//! recurse.
 
 use super::lexer::{Lexer, Malformed, Token};
 use super::syntax::{Binary, Block, Expression, Field, Function, Statement, Unary};
 
-/// How deep texts may be nested, and how high a tree may become. Lua itself stops at 200 levels of nesting.
+/// The deepest nesting of a text, and the greatest height of a tree.
+///
+/// Lua itself stops at 200 levels of nesting.
 const MAX_HEIGHT: usize = 200;
 
-/// Local variables of a function that are visible at once, as in Lua.
+/// The most local variables of a function that are visible at once, as in Lua.
 const MAX_VISIBLE: usize = 200;
 
-/// How strongly a unary operator binds.
+/// The priority of a unary operator.
 const UNARY_PRIORITY: u8 = 8;
 
-/// Words that are no names.
+/// The words that are not names.
 const KEYWORDS: &[&str] = &[
     "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil",
     "not", "or", "repeat", "return", "then", "true", "until", "while",
@@ -37,23 +40,23 @@ struct Parser<'s> {
     lexer: Lexer<'s>,
     token: Token<'s>,
     next: Token<'s>,
-    /// The lines of both.
+    /// The line of `token`.
     line: u32,
     next_line: u32,
-    /// How deep the parser is in its own recursion.
+    /// The depth of the parser's own recursion.
     depth: usize,
-    /// How high the tree is that was finished last.
+    /// The height of the tree that was finished last.
     height: usize,
     functions: Vec<Scope<'s>>,
 }
 
-/// What is known of a function while its text is read.
+/// The state of a function while its text is read.
 struct Scope<'s> {
-    /// The local variables that are visible, innermost last.
+    /// The visible local variables with their slots, innermost last.
     visible: Vec<(&'s [u8], usize)>,
     n_slots: usize,
     is_vararg: bool,
-    /// The highest tree in it so far.
+    /// The height of the highest tree in it.
     height: usize,
 }
 
@@ -131,7 +134,7 @@ impl<'s> Parser<'s> {
         parsed
     }
 
-    /// Notes that a tree is finished whose highest part is `height` high.
+    /// Notes that a tree is finished, and the height of its highest part.
     fn grow(&mut self, height: usize) -> Parsed<()> {
         self.height = height + 1;
         let scope = self.scope();
@@ -177,7 +180,7 @@ impl<'s> Parser<'s> {
         Expression::Global { name, line: self.line }
     }
 
-    /// A block whose local variables end with it.
+    /// Reads a block whose local variables end with it.
     fn block(&mut self) -> Parsed<Block<'s>> {
         let n_visible = self.scope().visible.len();
         let block = self.open_block();
@@ -185,7 +188,7 @@ impl<'s> Parser<'s> {
         block
     }
 
-    /// A block whose local variables stay visible, as `until` needs them.
+    /// Reads a block whose local variables stay visible, as `until` needs them.
     fn open_block(&mut self) -> Parsed<Block<'s>> {
         self.nested(|parser| {
             let mut block = Vec::new();
@@ -286,7 +289,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// `function a.b:c() … end` is an assignment.
+    /// Reads `function a.b:c() … end`, which is an assignment.
     fn named_function(&mut self) -> Parsed<Statement<'s>> {
         self.advance()?;
         let name = self.name()?;
@@ -345,7 +348,9 @@ impl<'s> Parser<'s> {
         Ok(Statement::Assign { targets, values: self.expressions()? })
     }
 
-    /// Expressions with commas between them; afterwards, the height is that of the highest.
+    /// Reads expressions with commas between them.
+    ///
+    /// Afterwards `height` is the height of the highest of them.
     fn expressions(&mut self) -> Parsed<Vec<Expression<'s>>> {
         let mut expressions = vec![self.expression()?];
         let mut height = self.height;
@@ -361,7 +366,7 @@ impl<'s> Parser<'s> {
         self.operators(0)
     }
 
-    /// Operators that bind more strongly than `limit`, and what they apply to.
+    /// Reads operators with a priority above `limit`, and their operands.
     fn operators(&mut self, limit: u8) -> Parsed<Expression<'s>> {
         self.nested(|parser| {
             let mut left = parser.operand()?;
@@ -392,7 +397,7 @@ impl<'s> Parser<'s> {
         Ok(Expression::Unary { operator, of })
     }
 
-    /// The operator that comes next, with how strongly it binds to its left and to its right.
+    /// The next operator, with its priorities on its left and on its right.
     fn binary(&self) -> Option<(Binary, u8, u8)> {
         Some(match &self.token {
             Token::Word(b"or") => (Binary::Or, 1, 1),
@@ -440,7 +445,7 @@ impl<'s> Parser<'s> {
         Ok(simple)
     }
 
-    /// A name or an expression in parentheses, and what follows it: indices and calls.
+    /// Reads a name or an expression in parentheses, and the indices and calls after it.
     fn suffixed(&mut self) -> Parsed<Expression<'s>> {
         let mut expression = self.primary()?;
         loop {
@@ -544,7 +549,7 @@ impl<'s> Parser<'s> {
         Ok(Field::Next(self.expression()?))
     }
 
-    /// A function from its parameters on, `hidden` before those that are written.
+    /// Reads a function from its parameters on. The parameters `hidden` come before the written ones.
     fn function(&mut self, hidden: &[&'s [u8]]) -> Parsed<Function<'s>> {
         self.open_function(false);
         for name in hidden {

@@ -1,13 +1,18 @@
-//! Scripts so plain that their prediction is certain: what they reach for stands in their text as it is run.
+//! Scripts so plain that their prediction is certain.
 //!
-//! The analysis follows much more than this, and is mostly right about it. But whoever relies on a prediction where it cannot run the
-//! script again needs certainty: a key that the prediction has missed could then not be had. So here everything is left out by which
-//! the text could say one thing and the run do another: functions and caught errors, metatables, values made text by other rules than
-//! Lua's own, and numbers that are written in more than one way.
+//! Such a script's text shows the keys of its run. The analysis follows much more than this, and its
+//! predictions are mostly right. But a caller that cannot run the script again needs certainty, because it
+//! could not get a key that the prediction has missed.
+//!
+//! So a plain script has nothing that could make the run differ from the text:
+//! - functions and caught errors;
+//! - metatables;
+//! - values turned into text by other rules than Lua's own;
+//! - numbers that are written in more than one way.
 
 use super::lexer::{Lexer, Token};
 
-/// Names that are not plain, unless they are fields, as in `redis.pcall`.
+/// The names that are not plain, except as fields such as `redis.pcall`.
 const NAMES: [&[u8]; 20] = [
     b"function",
     b"pcall",
@@ -31,10 +36,10 @@ const NAMES: [&[u8]; 20] = [
     b"string",
 ];
 
-/// The largest number that every way to write numbers writes alike.
+/// The bound of the numbers that every way to write numbers writes alike.
 const NUMBER_MAX: f64 = 1e14;
 
-/// Whether a source, which is Lua, has nothing in it but what is plain.
+/// Whether a source, which is Lua, consists of plain parts only.
 pub(super) fn is_plain(source: &[u8]) -> bool {
     if source.contains(&b'\r')
         || memchr::memmem::find(source, b"[[").is_some()
@@ -47,19 +52,19 @@ pub(super) fn is_plain(source: &[u8]) -> bool {
     let mut blocks = Blocks::default();
     loop {
         let Ok(token) = lexer.token() else { return false };
-        // A table that changes from round to round is followed for some rounds only.
+        // The analysis follows a table that changes from round to round for some rounds only.
         if blocks.changes_table_in_loop(&token) {
             return false;
         }
         let is_field = matches!(before, Token::Mark("." | ":"));
         let is_api = matches!(&before, Token::Word(b"redis" | b"server"));
         let is_plain = match &token {
-            // The table itself may go anywhere; its fields are followed.
+            // The table itself could go anywhere, so only its fields are plain.
             Token::Mark(mark) if is_api => *mark == ".",
             _ if is_api => false,
             Token::Word(name) => is_field || !NAMES.contains(name),
             Token::Number(number) => number.fract() == 0.0 && (0.0..NUMBER_MAX).contains(number),
-            // A field by its index: a later one may take its place.
+            // A field by its index: a later field may take its place.
             Token::Mark("[") => !matches!(before, Token::Mark("{" | "," | ";")),
             Token::Mark(_) | Token::Text(_) => true,
             Token::End => return true,
@@ -74,19 +79,20 @@ pub(super) fn is_plain(source: &[u8]) -> bool {
 /// The blocks and brackets that a token is in, and the two tokens before it.
 #[derive(Default)]
 struct Blocks {
-    /// Of each block whether it is a loop's body.
+    /// Whether each open block is a loop's body, innermost last.
     open: Vec<bool>,
     /// Whether the next `do` begins a loop's body.
     loop_follows: bool,
     n_brackets: usize,
-    /// Whether the token before ends the name of a part of a table.
+    /// Whether the token before ends the name of a table's part.
     after_part: bool,
     after_point: bool,
 }
 
 impl Blocks {
-    /// Goes on by a token. Returns whether it makes or changes a table in a loop, as far as can be told without more tokens: too much
-    /// rather than too little.
+    /// Advances by a token. Returns whether it may make or change a table in a loop.
+    ///
+    /// Without later tokens that is uncertain. In doubt the answer is true.
     fn changes_table_in_loop(&mut self, token: &Token<'_>) -> bool {
         let (after_part, after_point) = (self.after_part, self.after_point);
         self.after_part = matches!(token, Token::Mark("]")) || after_point && matches!(token, Token::Word(_));

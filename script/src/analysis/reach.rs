@@ -1,47 +1,51 @@
-//! What the caller tells of commands: where their keys are, and whether they write.
+//! The caller's knowledge of commands: the positions of their keys, and whether they write.
 
-/// Knows the commands that scripts may call.
+/// The table of the commands that scripts may call.
 pub trait Commands {
-    /// Returns what a command does, by its name in any case and, of commands with subcommands, its first argument (none if that
-    /// is not known). `None` is a command that does not exist.
+    /// Returns the properties of a command, or `None` if the command does not exist.
+    ///
+    /// The name may be in any case. For a command with subcommands, `subcommand` is its first argument, or
+    /// `None` if that is not known.
     fn command(&self, name: &[u8], subcommand: Option<&[u8]>) -> Option<Command>;
 }
 
-/// What a command does.
+/// The properties of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Whether it may change anything.
+    /// Whether the command may change anything.
     pub writes: bool,
-    /// The keys it touches.
+    /// The keys that the command uses.
     pub reach: Reach,
 }
 
-/// The keys that a command touches.
+/// The keys that a command uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Those among its arguments, if any.
+    /// The keys among its arguments, if any.
     Arguments(Vec<KeysAt>),
-    /// Perhaps all there are, as KEYS, SCAN and FLUSHALL do.
+    /// Possibly all keys, as KEYS, SCAN and FLUSHALL use them.
     Keyspace,
 }
 
-/// Positions of keys; the command's name is at 0.
+/// The positions of keys. The command's name is at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeysAt {
-    /// From `first` to `last` (negative: from the end) by `step`.
+    /// The arguments from `first` to `last` by `step`. A negative `last` counts from the end.
     Range {
-        /// Of the first key.
+        /// The position of the first key.
         first: usize,
-        /// Of the last; -1 is the last argument.
+        /// The position of the last key; -1 is the last argument.
         last: isize,
-        /// From a key to the next.
+        /// The distance from a key to the next.
         step: usize,
     },
-    /// The argument at `count` says how many keys follow, the next first, `step` apart.
+    /// Keys whose number stands at `count`.
+    ///
+    /// They follow that argument at once, `step` apart.
     Counted {
         /// The position of the number.
         count: usize,
-        /// From a key to the next.
+        /// The distance from a key to the next.
         step: usize,
     },
     /// The argument after a word.
@@ -51,11 +55,11 @@ pub enum KeysAt {
         /// The first position where the word has this meaning.
         from: usize,
     },
-    /// The first half of what follows a word.
+    /// The first half of the arguments after a word.
     HalfAfter {
         /// The word, in any case.
         word: &'static str,
-        /// The first position where it can be.
+        /// The first position where the word can be.
         from: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! The keys that a script's commands are given.
+//! The keys among the arguments of a script's commands.
 
 use super::Why;
 use super::interpreter::{Interpreter, MAX_ROOTS, or_unknown};
@@ -7,7 +7,7 @@ use super::terms::{List, Term};
 use super::values::{Value, Values};
 
 impl<'t> Interpreter<'t, '_> {
-    /// `redis.call` with these arguments.
+    /// Notes the keys of `redis.call` with these arguments.
     pub(super) fn command(&mut self, arguments: &Values<'t>, line: u32) {
         let subcommand = match arguments.get(1) {
             Value::Term(id) => self.terms.literal(id).map(<[u8]>::to_vec),
@@ -34,8 +34,10 @@ impl<'t> Interpreter<'t, '_> {
         }
     }
 
-    /// A command whose name the text does not tell: if the name follows from ARGV, it is taken for one of the many whose first
-    /// argument is their only key, as in scripts that are told by which end to add to a list.
+    /// Notes the key of a command whose name the text does not show.
+    ///
+    /// If the name follows from ARGV, the command is assumed to have one key, its first argument. Many
+    /// commands do, as in scripts that learn from ARGV at which end to add to a list.
     fn unknown_command(&mut self, arguments: &Values<'t>, line: u32) {
         self.findings.is_command_unknown = true;
         match (&arguments.first[..], arguments.get(0)) {
@@ -49,7 +51,7 @@ impl<'t> Interpreter<'t, '_> {
         let end = if arguments.others.is_some() { usize::MAX } else { n_first };
         self.findings.is_uncertain |= arguments.others.is_some();
         if let KeysAt::After { from, .. } | KeysAt::HalfAfter { from, .. } = keys {
-            // One of the others could be the word.
+            // One of the other arguments could be the word.
             let is_told = |value: &Value<'t>| matches!(value, Value::Term(id) if self.terms.literal(*id).is_some() || self.terms.constant(*id).is_some());
             let is_key_of_word = |at: usize| at > from && self.is_any_word(&arguments.first[at - 1], keys);
             let all = (from..n_first).all(|at| is_told(&arguments.first[at]) || is_key_of_word(at));
@@ -83,7 +85,7 @@ impl<'t> Interpreter<'t, '_> {
         }
     }
 
-    /// Whether a value is the word behind which a specification's keys stand.
+    /// Whether a value is the word after which a specification's keys stand.
     fn is_any_word(&self, value: &Value<'t>, keys: KeysAt) -> bool {
         match keys {
             KeysAt::After { word, .. } | KeysAt::HalfAfter { word, .. } => self.is_word(value, word),
@@ -111,7 +113,7 @@ impl<'t> Interpreter<'t, '_> {
         }
     }
 
-    /// Of any number of values, those from `offset` on by `step`, or only the one there.
+    /// Any of the values from `offset` on by `step`, or only the first if `is_one`.
     fn rest(&mut self, others: &Value<'t>, offset: usize, step: usize, is_one: bool) -> Value<'t> {
         let Value::Term(id) = others else { return others.clone() };
         let Some((list, from)) = self.terms.as_any(*id) else { return others.clone() };
@@ -124,7 +126,7 @@ impl<'t> Interpreter<'t, '_> {
         or_unknown(from.and_then(|from| self.terms.any(0, list, from, step as f64)))
     }
 
-    /// Notes a key.
+    /// Notes a key, unless it is an element of KEYS.
     fn key(&mut self, key: &Value<'t>, line: u32) {
         for key in key.alternatives() {
             match key {
@@ -139,7 +141,7 @@ impl<'t> Interpreter<'t, '_> {
                     }
                     self.findings.roots.push(*id);
                 }
-                // No key: the command is refused.
+                // The value is no key: the command is refused.
                 _ => {}
             }
         }

@@ -1,13 +1,13 @@
-//! The syntax tree of Lua 5.1, with names resolved to where their values live.
+//! The syntax tree of Lua 5.1, with names resolved to the places of their values.
 
 /// A sequence of statements.
 pub(super) type Block<'s> = Vec<Statement<'s>>;
 
-/// A function's text; the script itself is one.
+/// A function's text. The script itself is a function too.
 pub(super) struct Function<'s> {
-    /// Its parameters take the first slots.
+    /// The number of its parameters, which take the first slots.
     pub n_parameters: usize,
-    /// How many local variables it declares, parameters included: each has a slot of its own.
+    /// The number of local variables that it declares, parameters included. Each has a slot of its own.
     pub n_slots: usize,
     pub body: Block<'s>,
 }
@@ -34,7 +34,9 @@ pub(super) enum Expression<'s> {
     Text(Vec<u8>),
     Varargs,
     Function(Box<Function<'s>>),
-    /// A local variable: how many functions enclose the one that declares it, and its slot there.
+    /// A local variable.
+    ///
+    /// `level` is the number of functions that enclose the one that declares it. `slot` is its slot there.
     Local {
         level: usize,
         slot: usize,
@@ -69,7 +71,7 @@ pub(super) enum Expression<'s> {
         operator: Unary,
         of: Box<Expression<'s>>,
     },
-    /// In parentheses: one value, whatever it had been.
+    /// An expression in parentheses, which has one value.
     Single(Box<Expression<'s>>),
 }
 

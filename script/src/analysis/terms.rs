@@ -1,4 +1,6 @@
-//! Values that follow from KEYS, ARGV and literals alone: how they are written down, and what they are in one run.
+//! Terms: values that follow from KEYS, ARGV and literals alone.
+//!
+//! This module stores them, and computes their values in one run.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -7,35 +9,37 @@ use smallvec::SmallVec;
 
 use super::number;
 
-/// Terms a script may have: more are not worth predicting.
+/// The most terms of a script. More are not worth predicting.
 const MAX_TERMS: usize = 10_000;
 
-/// How deep a term may be made of others: evaluating recurses that far.
+/// The greatest depth to which a term consists of others. Evaluation recurses as deep.
 const MAX_HEIGHT: u8 = 40;
 
-/// How many terms evaluating one may visit.
+/// The most terms that one evaluation may visit.
 const MAX_SIZE: u32 = 1000;
 
-/// What a term's text may be made of, in bytes: a prediction is not to cost more than the run.
+/// The longest text that is joined for a term, in bytes.
+///
+/// A prediction must not cost more than the run.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// Longest text that is known while analysing: longer ones are not what keys are made of.
+/// The longest text that the analysis knows, in bytes. Keys do not consist of longer ones.
 const MAX_LITERAL_BYTES: usize = 4096;
 
-/// Rounds of the loops of one term.
+/// The most rounds of all loops in one evaluation.
 const MAX_ROUNDS: usize = 4096;
 
-/// Bytes of a key that need no allocation.
+/// The longest key without an allocation, in bytes.
 const INLINE_BYTES: usize = 256;
 
-/// The bytes of a text while it is put together.
+/// The bytes of a text that is being joined.
 type Text = SmallVec<[u8; INLINE_BYTES]>;
 
-/// A term among the terms of its script.
+/// The index of a term among the terms of its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TermId(u32);
 
-/// One of the two lists that a script is called with.
+/// One of the two lists that a script receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum List {
     Keys,
@@ -46,7 +50,7 @@ pub(super) enum List {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LoopId(u32);
 
-/// A number as its bits, so that it can be compared and hashed.
+/// The bits of a number, which can be compared and hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bits(u64);
 
@@ -62,7 +66,7 @@ impl Bits {
     }
 }
 
-/// How a text or a number is made.
+/// The way in which a text or a number is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Term {
     Text(Box<[u8]>),
@@ -76,7 +80,7 @@ pub(super) enum Term {
     Concat(Box<[TermId]>),
     Arithmetic(Arithmetic, TermId, TermId),
     Function(Function, TermId),
-    /// `string.sub`.
+    /// `string.sub` of a text, with its first and its last position.
     Part(TermId, TermId, TermId),
 }
 
@@ -95,7 +99,7 @@ pub(super) enum Arithmetic {
 pub(super) enum Function {
     /// `tonumber`.
     Number,
-    /// What `%d` makes of a number.
+    /// The integer that `%d` makes of a number.
     Integer,
     Floor,
     Ceiling,
@@ -113,7 +117,7 @@ pub(super) struct Bounds {
     pub step: TermId,
 }
 
-/// The terms of a script while it is analysed: equal terms are one.
+/// The terms of a script while it is analysed. Equal terms have one id.
 #[derive(Default)]
 pub(super) struct Terms {
     terms: Vec<Term>,
@@ -126,14 +130,16 @@ pub(super) struct Terms {
 #[derive(Clone, Copy)]
 struct Facts {
     height: u8,
-    /// How many terms an evaluation visits.
+    /// The number of terms that an evaluation visits.
     size: u32,
-    /// The loop on which the term depends: on two, none can.
+    /// The loop on which the term depends. A term cannot depend on two.
     of_loop: Option<LoopId>,
 }
 
 impl Terms {
-    /// Returns a term's id, or none if it depends on two loops or is too large.
+    /// Returns a term's id.
+    ///
+    /// It is `None` if the term depends on two loops or is too large.
     pub fn add(&mut self, term: Term) -> Option<TermId> {
         if let Some(id) = self.ids.get(&term) {
             return Some(*id);
@@ -171,7 +177,7 @@ impl Terms {
         self.facts[id.0 as usize].of_loop
     }
 
-    /// Returns a term as it is in any round of its loop, whatever the round is in which others are.
+    /// Returns a term for any round of its loop, independent of other terms' rounds.
     pub fn in_any_round(&mut self, id: TermId, place: usize) -> Option<TermId> {
         if self.loop_of(id).is_none() {
             return Some(id);
@@ -202,7 +208,9 @@ impl Terms {
         self.add(Term::Number(number.into()))
     }
 
-    /// Returns the variable of the loop at a place of the source (any number that tells places apart).
+    /// Returns the variable of the loop at a place of the source.
+    ///
+    /// `place` is any number that distinguishes places.
     pub fn round(&mut self, place: usize, bounds: Bounds) -> Option<TermId> {
         if [bounds.from, bounds.to, bounds.step].into_iter().any(|id| self.loop_of(id).is_some()) {
             return None;
@@ -222,7 +230,7 @@ impl Terms {
         self.add(Term::Element(list, at))
     }
 
-    /// If a term is any element of a list from a position on, returns list and position.
+    /// Returns list and position of a term that is any element from a position on.
     pub fn as_any(&self, id: TermId) -> Option<(List, TermId)> {
         let Term::Element(list, at) = self.get(id) else { return None };
         let Term::Round(of) = self.get(*at) else { return None };
@@ -232,7 +240,7 @@ impl Terms {
         is_each.then_some((*list, bounds.from))
     }
 
-    /// Returns the number that a term is in every run.
+    /// Returns the number that a term has in every run.
     pub fn constant(&self, id: TermId) -> Option<f64> {
         match self.get(id) {
             Term::Number(bits) => Some(bits.number()),
@@ -240,7 +248,7 @@ impl Terms {
         }
     }
 
-    /// Returns the text that a term is in every run.
+    /// Returns the text that a term has in every run.
     pub fn literal(&self, id: TermId) -> Option<&[u8]> {
         match self.get(id) {
             Term::Text(text) => Some(text),
@@ -248,7 +256,7 @@ impl Terms {
         }
     }
 
-    /// Applies an operator; what does not depend on the run is computed here.
+    /// Applies an operator. A result that does not depend on the run is computed here.
     pub fn arithmetic(&mut self, operation: Arithmetic, left: TermId, right: TermId) -> Option<TermId> {
         match (self.constant(left), self.constant(right)) {
             (Some(left), Some(right)) => self.number(operation.apply(left, right)),
@@ -256,7 +264,7 @@ impl Terms {
         }
     }
 
-    /// Applies a function; what does not depend on the run is computed here.
+    /// Applies a function. A result that does not depend on the run is computed here.
     pub fn function(&mut self, function: Function, of: TermId) -> Option<TermId> {
         let term = Term::Function(function, of);
         if !matches!(self.get(of), Term::Text(_) | Term::Number(_)) {
@@ -284,7 +292,7 @@ impl Terms {
         }
     }
 
-    /// Joins texts; neighbours that are literal become one.
+    /// Joins texts. Neighbours that are literal become one.
     pub fn concat(&mut self, parts: impl IntoIterator<Item = TermId>) -> Option<TermId> {
         let mut joined: Vec<TermId> = Vec::new();
         for part in parts {
@@ -332,7 +340,7 @@ impl Terms {
         }
     }
 
-    /// Keeps the terms that `roots` are made of, and drops what only the analysis needs.
+    /// Keeps the terms of which `roots` consist, and drops the data of the analysis.
     pub fn templates(&self, roots: &[TermId]) -> Templates {
         let mut kept = Templates::default();
         let mut moved = HashMap::new();
@@ -425,21 +433,23 @@ impl Arithmetic {
     }
 }
 
-/// A prediction that would be longer than the run: too many keys, or one too long.
+/// An error: evaluation would take longer than the run.
+///
+/// There are too many keys, or a key is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// The terms that give keys, ready to be evaluated.
+/// The terms that make keys, ready for evaluation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Templates {
     terms: Vec<Term>,
     loops: Vec<Bounds>,
-    /// What to evaluate, with the loop over which to do so.
+    /// The terms to evaluate, each with the loop over which to do so.
     roots: Vec<(TermId, Option<LoopId>)>,
 }
 
 impl Templates {
-    /// Whether all keys are put together of texts and elements of the lists alone.
+    /// Whether all keys consist of texts and elements of the lists alone.
     pub fn are_plain(&self) -> bool {
         let is_plain = |term: &Term| {
             matches!(term, Term::Text(_) | Term::Number(_) | Term::Element(..) | Term::Concat(_))
@@ -451,7 +461,9 @@ impl Templates {
         self.roots.len()
     }
 
-    /// Calls `each` with every key that the terms give. A term that needs an element that is missing gives none.
+    /// Calls `each` with every key that the terms make.
+    ///
+    /// A term that needs a missing element makes none.
     pub fn evaluate(
         &self,
         keys: &[&[u8]],
@@ -478,15 +490,15 @@ impl Templates {
     }
 }
 
-/// One evaluation.
+/// The state of one evaluation.
 struct Run<'a> {
     terms: &'a [Term],
     loops: &'a [Bounds],
     keys: &'a [&'a [u8]],
     arguments: &'a [&'a [u8]],
-    /// The variable of the loop that is being gone through.
+    /// The variable of the loop in progress.
     round: f64,
-    /// A text was longer than is worth it.
+    /// Whether a text was longer than `MAX_TEXT_BYTES`.
     met_long_text: Cell<bool>,
 }
 
@@ -505,7 +517,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes through a loop, of which `n_left` rounds may be made.
+    /// Evaluates a term in each round of a loop. `n_left` rounds may still be made.
     fn keys(
         &mut self,
         root: TermId,
@@ -533,7 +545,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The text of a term that needs no putting together.
+    /// The text of a term that needs no joining.
     fn slice(&self, id: TermId) -> Option<&'a [u8]> {
         match self.get(id) {
             Term::Text(text) => Some(text),
@@ -581,7 +593,7 @@ impl<'a> Run<'a> {
         Some(text)
     }
 
-    /// Writes a term's text, or nothing of use if there is none.
+    /// Writes a term's text. If it returns `None`, the bytes written have no meaning.
     fn write(&self, id: TermId, text: &mut Text) -> Option<()> {
         let start = text.len();
         match self.get(id) {
@@ -622,7 +634,7 @@ impl<'a> Run<'a> {
         (!is_long).then_some(())
     }
 
-    /// Leaves of the text from `start` on what `string.sub` leaves of it.
+    /// Cuts the text from `start` on as `string.sub` does.
     fn cut(&self, text: &mut Text, start: usize, from: f64, to: f64) {
         let n_bytes = (text.len() - start) as i64;
         let position = |at: f64| if at < 0.0 { (n_bytes + at as i64 + 1).max(0) } else { at as i64 };

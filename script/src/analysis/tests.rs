@@ -1,4 +1,6 @@
-//! What is predicted of scripts in the manner of widespread libraries, and of made-up ones, against what Lua itself does.
+//! Predictions for scripts, against the keys that Lua itself uses.
+//!
+//! Some scripts are like those of widespread libraries, others are made up.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A few commands.
+/// A table of a few commands.
 struct Table;
 
 impl Commands for Table {
@@ -103,7 +105,7 @@ fn locks_and_limiters_reach_for_keys_only() {
              redis.call('publish', KEYS[2], ARGV[3]) return nil;
          end; return redis.call('pttl', KEYS[1]);",
     );
-    // Laravel: moves what is due to a list, in batches.
+    // Laravel: moves due jobs to a list, in batches.
     declared(
         "local due = redis.call('zrangebyscore', KEYS[1], '-inf', ARGV[1])
          if next(due) ~= nil then
@@ -113,7 +115,7 @@ fn locks_and_limiters_reach_for_keys_only() {
              end
          end return due",
     );
-    // Bottleneck: arguments put together in a table.
+    // Bottleneck: arguments collected in a table.
     declared(
         "local settings_key = KEYS[1]
          local tick = function (now) return tonumber(redis.call('hget', settings_key, 'at')) or now end
@@ -128,13 +130,13 @@ fn locks_and_limiters_reach_for_keys_only() {
          if left == -1 then redis.call('expire', KEYS[1], ARGV[2]) left = 1000 * ARGV[2] end
          return {used, left}",
     );
-    // Sidekiq: takes what is due from a sorted set.
+    // Sidekiq: takes a due job from a sorted set.
     declared(
         "local key, now = KEYS[1], ARGV[1]
          local jobs = redis.call('zrange', key, '-inf', now, 'byscore', 'limit', 0, 1)
          if jobs[1] then redis.call('zrem', key, jobs[1]) return jobs[1] end",
     );
-    // RQ: stores a job unless it is there, with any number of fields.
+    // RQ: stores a job unless it exists, with any number of fields.
     declared(
         "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
          if #ARGV > 3 then redis.call('HSET', KEYS[1], unpack(ARGV, 4)) end
@@ -188,7 +190,7 @@ fn queues_that_follow_replies_are_open_and_tell_what_they_can() {
          if id then return prepare(ARGV[3], id, ARGV[3] .. 'marker') end";
     open(bullmq, Why::KeyFromData);
     assert_eq!(keys(&of(bullmq)), ["{t}:marker"]);
-    // asynq: the same, for messages of a queue that come due.
+    // asynq: the same, for messages of a queue that become due.
     open(
         "local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, 100)
          for _, id in ipairs(ids) do
@@ -227,7 +229,7 @@ fn both_branches_count() {
         "local function f(a) if a then return 'x' end return 'y' end redis.call('get', f(true) .. f())",
         &["xy"],
     );
-    // A key that needs a missing argument is not reached: the run ends with an error before.
+    // A key that needs a missing argument is not used: the run ends with an error before.
     derived("redis.call('get', 'p' .. ARGV[6])", &[]);
 }
 
@@ -258,7 +260,7 @@ fn hidden_calls_are_open() {
     open("redis[ARGV[1]]('get', 'x')", Why::CallEscapes);
     open("string.gsub('x', 'x', redis.call)", Why::CallEscapes);
     open("local t = setmetatable({}, {__index = redis.call}) return t.x", Why::CallEscapes);
-    // A function that is given away is taken to be called with anything.
+    // A function given to another is assumed to be called with any arguments.
     open("string.gsub(ARGV[1], '%w+', function(w) redis.call('get', w) end)", Why::KeyFromData);
     declared("table.sort(ARGV_copy or {}, function(a, b) return redis.call('get', KEYS[1]) end)");
     assert_eq!(of("return loadstring(ARGV[1])()").effects, Effects::Unclear);
@@ -336,7 +338,7 @@ fn functions_of_a_library_are_analysed_each() {
 
 // Made-up scripts.
 
-/// An expression whose value is a text, mostly.
+/// A strategy for expressions. Their values are texts, mostly.
 fn text() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         (1..4).prop_map(|n| format!("KEYS[{n}]")),
@@ -365,7 +367,9 @@ fn text() -> impl Strategy<Value = String> {
     })
 }
 
-/// Statements over the variables `v0` to `v3`, the table `t`, and the number `n`.
+/// A strategy for statements over a few variables.
+///
+/// These are `v0` to `v3`, the table `t`, and the number `n`.
 fn statements() -> impl Strategy<Value = String> {
     let simple = prop_oneof![
         4 => text().prop_map(|a| format!("redis.call('GET', {a})")),
@@ -403,7 +407,7 @@ fn statements() -> impl Strategy<Value = String> {
     })
 }
 
-/// Runs a script in Lua itself and returns the keys that its commands were given.
+/// Runs a script in Lua itself, and returns the keys of its commands.
 fn run(source: &str, keys: &[&[u8]], argv: &[&[u8]]) -> BTreeSet<Vec<u8>> {
     let lua = mlua::Lua::new();
     let log = Rc::new(RefCell::new(BTreeSet::new()));
@@ -424,7 +428,7 @@ fn run(source: &str, keys: &[&[u8]], argv: &[&[u8]]) -> BTreeSet<Vec<u8>> {
     lua.globals().set("redis", redis).unwrap();
     lua.globals().set("KEYS", list(keys).unwrap()).unwrap();
     lua.globals().set("ARGV", list(argv).unwrap()).unwrap();
-    let _ = lua.load(source).exec(); // A run that ends with an error has touched keys too.
+    let _ = lua.load(source).exec(); // A run that ends with an error has used keys too.
     log.take()
 }
 

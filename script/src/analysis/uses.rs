@@ -1,22 +1,22 @@
-//! How a script uses its lists of arguments, KEYS and ARGV.
+//! The ways in which a script uses its lists, KEYS and ARGV.
 
 use super::syntax::{Block, Expression, Field, Function, Statement, Unary};
 
-/// How a script uses one of the lists.
+/// The way in which a script uses one of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Not at all.
+    /// It does not use the list.
     Not,
-    /// It reads elements, or asks how many there are, and cannot change the list or keep it.
+    /// It reads elements or the length, and can neither change the list nor keep it.
     Elements,
-    /// As any table.
+    /// It uses the list as any table.
     Freely,
 }
 
-/// How a source uses the list of a global name.
+/// Returns how a source uses the list with this global name.
 pub(crate) fn of_list(source: &[u8], name: &[u8]) -> Use {
     let mentions = |text: &[u8]| memchr::memmem::find(source, text).is_some();
-    // A global is reached by its name, through `_G`, or by code that the script makes.
+    // A script finds a global by its name, through `_G`, or by code that it makes.
     if mentions(b"_G") || mentions(b"load") {
         return Use::Freely;
     }
@@ -31,7 +31,7 @@ pub(crate) fn of_list(source: &[u8], name: &[u8]) -> Use {
     if reads_only { Use::Elements } else { Use::Freely }
 }
 
-/// Looks for places where a list is used as more than the place of its elements.
+/// A search for uses of a list other than reads of elements or the length.
 struct Uses<'n> {
     name: &'n [u8],
     is_given: bool,
@@ -80,7 +80,9 @@ impl Uses<'_> {
         }
     }
 
-    /// What is assigned to: an element of the list is no mere read.
+    /// Visits the target of an assignment.
+    ///
+    /// An element of the list is then not only read.
     fn target(&mut self, target: &Expression<'_>) {
         match target {
             Expression::Index { of, at, .. } => {

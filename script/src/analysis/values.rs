@@ -1,4 +1,6 @@
-//! What the analysis knows of a value, and the state of a run: variables and tables, with a trail by which changes are undone.
+//! The known facts of values, and the state of a run.
+//!
+//! The state consists of variables and tables, with a trail by which changes are undone.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -7,16 +9,16 @@ use super::library::Builtin;
 use super::syntax::Function;
 use super::terms::{List, TermId};
 
-/// Alternatives that a value may have before nothing is known of it.
+/// The most alternatives of a value. With more, the value is unknown.
 const MAX_ALTERNATIVES: usize = 32;
 
-/// Elements and fields of a table that are told apart.
+/// The most elements, and the most fields, of a table that the analysis distinguishes.
 const MAX_PARTS: usize = 250;
 
-/// What is known of a value.
+/// The known facts of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'t> {
-    /// Data of which nothing is known: no function, and no table with functions.
+    /// Unknown data: no function, and no table with functions.
     Unknown,
     Nil,
     Bool(bool),
@@ -27,19 +29,19 @@ pub(super) enum Value<'t> {
     Table(usize),
     Function(Closure<'t>),
     Builtin(Builtin),
-    /// One of these, none of which is such a choice.
+    /// One of these values, none of which is such a choice.
     OneOf(Rc<[Value<'t>]>),
 }
 
-/// A function with the variables that it sees.
+/// A function with the variables that it can use.
 #[derive(Clone, Debug)]
 pub(super) struct Closure<'t> {
     pub function: Shared<'t>,
-    /// Where the variables of each enclosing function begin among all variables.
+    /// The indices at which the variables of each enclosing function begin among all variables.
     pub frames: Rc<[usize]>,
 }
 
-/// A function's text, compared by where it is.
+/// A function's text, compared by its address.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'t>(pub &'t Function<'t>);
 
@@ -74,7 +76,7 @@ impl PartialEq for Value<'_> {
 }
 
 impl<'t> Value<'t> {
-    /// The alternatives of a value; one that is no choice is its only one.
+    /// The alternatives of a value. A value that is no choice has itself as its only alternative.
     pub fn alternatives(&self) -> &[Value<'t>] {
         match self {
             Value::OneOf(alternatives) => alternatives,
@@ -82,12 +84,12 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// Whether a value that is lost track of might be called, or changed.
+    /// Whether a value could be called or changed where the analysis does not follow it.
     pub fn is_traced(&self) -> bool {
         matches!(self, Value::Function(_) | Value::Builtin(_) | Value::Table(_))
     }
 
-    /// What is known if a value is this or `other`.
+    /// The known facts of a value that is this or `other`.
     pub fn join(&self, other: &Value<'t>) -> Value<'t> {
         if self == other {
             return self.clone();
@@ -109,8 +111,9 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// Whether `if` takes the value for true, where that is certain. Terms count as they are in runs in which nothing is
-    /// missing, but for elements of lists.
+    /// Whether `if` takes the value for true, where that is certain.
+    ///
+    /// Terms count as in runs in which nothing is missing. Elements of lists are the exception.
     pub fn truth(&self, is_element: impl Fn(TermId) -> bool) -> Option<bool> {
         let mut truths = self.alternatives().iter().map(|value| match value {
             Value::Unknown => None,
@@ -128,7 +131,7 @@ impl<'t> Value<'t> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values<'t> {
     pub first: Vec<Value<'t>>,
-    /// Any number of others, each of which is this.
+    /// Any number of further values, each of which is this.
     pub others: Option<Value<'t>>,
 }
 
@@ -137,7 +140,7 @@ impl<'t> Values<'t> {
         Self { first: vec![value], others: None }
     }
 
-    /// Any number of values of which nothing is known.
+    /// Any number of unknown values.
     pub fn unknown() -> Self {
         Self { first: Vec::new(), others: Some(Value::Unknown) }
     }
@@ -155,7 +158,7 @@ impl<'t> Values<'t> {
         self.first.iter().chain(&self.others)
     }
 
-    /// These without the first `n`.
+    /// The values without the first `n`.
     pub fn skip(mut self, n: usize) -> Self {
         self.first.drain(..n.min(self.first.len()));
         self
@@ -171,12 +174,12 @@ impl<'t> Values<'t> {
     }
 }
 
-/// What is known of a table that the script has made.
+/// The known contents of a table that the script has made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table<'t> {
     /// Its elements from 1 on.
     pub elements: Vec<Value<'t>>,
-    /// What may stand at other positions.
+    /// The values that may stand at other positions.
     pub others: Option<Value<'t>>,
     /// Whether elements may have been overwritten with `others`.
     pub is_loose: bool,
@@ -184,7 +187,7 @@ pub(super) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// What is known of the element at a position from 1.
+    /// The known facts of the element at a position from 1.
     pub fn element(&self, at: usize) -> Value<'t> {
         let known = at.checked_sub(1).and_then(|at| self.elements.get(at));
         match (known, &self.others) {
@@ -205,12 +208,12 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Any of its elements.
+    /// The join of its elements, or `None` if there are none.
     pub fn any(&self) -> Option<Value<'t>> {
         self.elements.iter().chain(&self.others).cloned().reduce(|one, other| one.join(&other))
     }
 
-    /// Anything in it.
+    /// The join of all elements and fields, and nil.
     pub fn anything(&self) -> Value<'t> {
         let fields = self.fields.iter().map(|(_, value)| value.clone());
         fields.chain(self.any()).fold(Value::Nil, |one, other| one.join(&other))
@@ -233,7 +236,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Adds an element behind all others.
+    /// Adds an element after all others.
     pub fn push(&mut self, value: Value<'t>) {
         let has_place = self.others.is_none() && self.elements.len() < MAX_PARTS;
         if has_place { self.elements.push(value) } else { self.append(value) }
@@ -243,19 +246,19 @@ impl<'t> Table<'t> {
         self.others = Some(self.others.as_ref().map_or(value.clone(), |others| others.join(&value)));
     }
 
-    /// Notes that a value has been put at an unknown place.
+    /// Notes that a value was stored at an unknown position.
     pub fn blur(&mut self, value: Value<'t>) {
         self.append(value);
         self.is_loose = true;
     }
 
-    /// Notes that the elements have been moved about.
+    /// Notes that the elements were moved.
     pub fn shuffle(&mut self) {
         self.others = self.any();
         self.elements.clear();
     }
 
-    /// What is known of a table that is this or `other`.
+    /// The known contents of a table that is this or `other`.
     pub fn join(&self, other: &Self) -> Self {
         let n_common = self.elements.len().min(other.elements.len());
         let mut joined = Table {
@@ -279,7 +282,7 @@ pub(super) enum Place {
     Table(usize),
 }
 
-/// What a place holds.
+/// The content of a place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content<'t> {
     Value(Value<'t>),
@@ -297,22 +300,22 @@ impl<'t> Content<'t> {
     }
 }
 
-/// What has changed since some moment, and to what.
+/// The places that have changed since a moment, with their new contents.
 pub(super) type Changes<'t> = Vec<(Place, Content<'t>)>;
 
-/// All variables and tables, and how to get back to what they were.
+/// All variables and tables, with the former contents of changed ones.
 #[derive(Default)]
 pub(super) struct State<'t> {
     variables: Vec<Value<'t>>,
     tables: Vec<Rc<Table<'t>>>,
-    /// The tables by where they are made.
+    /// The tables, by the place and the calls at which they are made.
     made: HashMap<(usize, u64), usize>,
-    /// What was before each change, the latest last.
+    /// The content before each change, the latest last.
     trail: Vec<(Place, Content<'t>)>,
 }
 
 impl<'t> State<'t> {
-    /// Makes room for a function's variables, and returns where they begin.
+    /// Makes room for a function's variables, and returns the index of the first.
     pub fn frame(&mut self, n_slots: usize) -> usize {
         let base = self.variables.len();
         self.variables.resize(base + n_slots, Value::Nil);
@@ -331,8 +334,9 @@ impl<'t> State<'t> {
         self.put(Place::Variable(at), Content::Value(value));
     }
 
-    /// Makes a table at a place of the text, reached by certain calls. All that are made there are one: rounds of a loop do not
-    /// make ever more of them.
+    /// Makes a table at a place of the text that was reached by certain calls.
+    ///
+    /// All tables made there are one, so the rounds of a loop do not make more and more of them.
     pub fn make_table(&mut self, table: Table<'t>, place: usize, calls: u64) -> Value<'t> {
         let n_tables = self.tables.len();
         let id = *self.made.entry((place, calls)).or_insert(n_tables);
@@ -379,7 +383,7 @@ impl<'t> State<'t> {
         self.trail.len()
     }
 
-    /// Returns what is different since a mark, of variables those before `n_variables` only.
+    /// Returns the changes since a mark. Of variables, only those before `n_variables` count.
     pub fn changes(&self, mark: usize, n_variables: usize) -> Changes<'t> {
         let mut places: Vec<Place> = self.trail[mark..].iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
@@ -388,7 +392,7 @@ impl<'t> State<'t> {
         places.into_iter().filter(matters).map(|place| (place, self.get(place))).collect()
     }
 
-    /// Goes back to a mark.
+    /// Restores the state at a mark.
     pub fn undo(&mut self, mark: usize) {
         while self.trail.len() > mark {
             let (place, content) = self.trail.pop().expect("there is more than the mark");
@@ -396,7 +400,7 @@ impl<'t> State<'t> {
         }
     }
 
-    /// Goes on from where several ways meet, each told as its changes of the present state.
+    /// Continues where several ways meet. Each way is its changes of the present state.
     pub fn meet(&mut self, ways: &[Changes<'t>]) {
         let mut places: Vec<Place> = ways.iter().flatten().map(|(place, _)| *place).collect();
         places.sort_unstable();
@@ -412,7 +416,7 @@ impl<'t> State<'t> {
         }
     }
 
-    /// Replaces the variables that changed since a mark with what `renewed` makes of them.
+    /// Replaces the variables that changed since a mark by the values that `renewed` returns.
     pub fn renew(&mut self, mark: usize, renewed: &mut dyn FnMut(&Value<'t>) -> Option<Value<'t>>) {
         for (place, content) in self.changes(mark, self.variables.len()) {
             if let Content::Value(value) = content
@@ -423,8 +427,10 @@ impl<'t> State<'t> {
         }
     }
 
-    /// Prepares for a loop of which a round made `changes`: what it changed may be as before, or what `later` tells of what the
-    /// round has left. Where that is nothing, rounds build on each other, and it may be anything.
+    /// Prepares for a loop of which one round made `changes`.
+    ///
+    /// A changed place may be as before. Or it has the value that `later` makes of the one after the round.
+    /// If `later` returns none, rounds build on each other, and the place may have any value.
     pub fn widen(
         &mut self,
         changes: Changes<'t>,
@@ -446,7 +452,9 @@ impl<'t> State<'t> {
         }
     }
 
-    /// Takes note that variables of a loop still change after it was prepared for: they may be anything.
+    /// Notes that places of a loop still change after the loop was prepared.
+    ///
+    /// The variables among them may then have any value.
     pub fn give_up(&mut self, changes: Changes<'t>) {
         for (place, after) in changes {
             let before = self.get(place);

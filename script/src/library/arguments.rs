@@ -1,4 +1,6 @@
-//! The arguments of a library's function, converted and refused as Lua's auxiliary library does.
+//! The arguments of a library's function.
+//!
+//! They are converted and refused as Lua's auxiliary library does.
 
 use std::borrow::Cow;
 
@@ -7,7 +9,7 @@ use mlua::{FromLuaMulti, Lua, LuaString, MultiValue, Value};
 use super::c_numbers::truncate;
 use super::raised::Failure;
 
-/// The values that a function was called with. Arguments are numbered from 1.
+/// The arguments of a call, numbered from 1.
 #[derive(Debug)]
 pub(super) struct Arguments(MultiValue);
 
@@ -18,7 +20,7 @@ impl FromLuaMulti for Arguments {
 }
 
 impl Arguments {
-    /// Returns how many there are.
+    /// Returns the number of arguments.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
@@ -38,14 +40,16 @@ impl Arguments {
         matches!(self.get(number), None | Some(Value::Nil))
     }
 
-    /// Makes the first missing argument a nil, if it is `number`. It shows in the refusal of that argument.
+    /// Appends a nil if `number` is the first missing argument.
+    ///
+    /// The refusal of that argument then names nil as its type.
     pub(super) fn end_with_nil(&mut self, number: usize) {
         if number == self.0.len() + 1 {
             self.0.push_back(Value::Nil);
         }
     }
 
-    /// Takes out an argument; nil stays in its place.
+    /// Takes out an argument, and leaves nil in its place.
     pub(super) fn take(&mut self, number: usize) -> Value {
         self.0.get_mut(number - 1).map_or(Value::Nil, |value| std::mem::replace(value, Value::Nil))
     }
@@ -72,7 +76,7 @@ impl Arguments {
         self.as_number(lua, number)?.ok_or_else(|| self.wrong_type(number, "number"))
     }
 
-    /// Returns an argument as a number if it is one, or a string that reads as one.
+    /// Returns an argument as a number. A string counts if it reads as a number.
     pub(super) fn as_number(&self, lua: &Lua, number: usize) -> Result<Option<f64>, Failure> {
         match self.get(number) {
             Some(text @ Value::String(_)) => Ok(lua.coerce_number(text.clone())?),
@@ -80,7 +84,7 @@ impl Arguments {
         }
     }
 
-    /// Returns a number's integral part, as C's conversion on this processor has it.
+    /// Returns a number's integral part, converted as C does on this processor.
     pub(super) fn integer(&self, lua: &Lua, number: usize) -> Result<i64, Failure> {
         self.number(lua, number).map(truncate)
     }
@@ -101,7 +105,7 @@ impl Arguments {
     }
 }
 
-/// Returns the number that a value is; mlua keeps whole ones as integers.
+/// Returns the number in a value. mlua keeps whole numbers as integers.
 pub(super) fn as_number(value: &Value) -> Option<f64> {
     match value {
         Value::Integer(value) => Some(*value as f64),

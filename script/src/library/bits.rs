@@ -6,15 +6,17 @@ use super::arguments::Arguments;
 use super::meter::{Meter, Work};
 use super::raised::{Failure, function};
 
-/// What joins two numbers.
+/// A function that joins two numbers.
 type Join = fn(u32, u32) -> u32;
 
-/// What makes another number of one.
+/// A function that makes another number of one.
 type Change = fn(u32) -> u32;
 
 const JOINS: [(&str, Join); 3] = [("band", |a, b| a & b), ("bor", |a, b| a | b), ("bxor", |a, b| a ^ b)];
 
-/// The second number says by how many places; of it the lowest five bits count.
+/// The functions that shift a number.
+///
+/// The second number is the distance, of which the lowest five bits count.
 const SHIFTS: [(&str, Join); 5] = [
     ("lshift", |bits, places| bits << (places & 31)),
     ("rshift", |bits, places| bits >> (places & 31)),
@@ -46,12 +48,14 @@ pub(super) fn install(lua: &Lua) -> mlua::Result<()> {
     lua.globals().raw_set("bit", table)
 }
 
-/// Numbers of this library are signed where a script sees them.
+/// The number as scripts see it, which is signed.
 fn signed(bits: u32) -> Value {
     Value::Integer(i64::from(bits as i32))
 }
 
-/// Returns the lowest 32 bits of a number, rounded to the nearest and then to the even one. NaN and infinity are 0.
+/// Returns the lowest 32 bits of a number; 0 for NaN and infinity.
+///
+/// The number is rounded to the nearest integer, and then to the even one.
 fn low_bits(value: f64) -> u32 {
     // At this magnitude, 1.5 times 2 to the power of 52, a double's last place is worth one.
     const SHIFTER: f64 = 6_755_399_441_055_744.0;
@@ -62,7 +66,10 @@ fn bits(lua: &Lua, arguments: &Arguments, number: usize) -> Result<u32, Failure>
     arguments.number(lua, number).map(low_bits)
 }
 
-/// Joins all arguments. They are read from the last to the second, which shows where several are wrong.
+/// Joins all arguments.
+///
+/// After the first they are read from the last to the second. If several of these are wrong, the last one is
+/// refused.
 fn join_all(lua: &Lua, arguments: &Arguments, join: Join) -> Result<Value, Failure> {
     let mut meter = Meter::new(lua);
     let mut sum = bits(lua, arguments, 1)?;
@@ -73,7 +80,9 @@ fn join_all(lua: &Lua, arguments: &Arguments, join: Join) -> Result<Value, Failu
     Ok(signed(sum))
 }
 
-/// Writes so many hexadecimal digits as argument 2 says, 8 at most; a negative number asks for capitals.
+/// Writes hexadecimal digits. Argument 2 is their number, at most 8.
+///
+/// A negative number asks for capitals.
 fn to_hexadecimal(lua: &Lua, arguments: Arguments) -> Result<LuaString, Failure> {
     let value = bits(lua, &arguments, 1)?;
     let wanted = if arguments.count() < 2 { 8 } else { bits(lua, &arguments, 2)? as i32 };

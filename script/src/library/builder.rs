@@ -1,7 +1,8 @@
-//! Makes Lua tables of values that come in order.
+//! The builder of Lua tables from values that come in order.
 //!
-//! What is to be made is written down first, and then made in one go on Lua's own stack (see [`crate::stack`]): to cross between Rust and
-//! Lua for each value, protected against Lua's errors, costs many times the value. Of large data a piece is made at a time.
+//! The builder first notes the values, and then makes them together on Lua's own stack (see
+//! [`crate::stack`]). A crossing between Rust and Lua for each value, protected against Lua's errors, costs
+//! many times the value. Large data is made piece by piece.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -10,13 +11,15 @@ use mlua::{Lua, MultiValue, Table};
 
 use crate::stack::Stack;
 
-/// How deep tables may nest where a script raises the limits: a level holds up to two values, and Lua's stack has room for 8000.
+/// The deepest nesting of tables, where a script raises the limits.
+///
+/// A level holds up to two values, and Lua's stack has room for 8000.
 pub(super) const MAX_DEPTH: usize = 1500;
 
-/// After so many parts what is written down is made.
+/// The number of noted parts after which they are made.
 const PIECE: usize = 1024;
 
-/// What a table consists of.
+/// The contents of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Values with the keys 1, 2, 3, …
@@ -29,7 +32,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) enum Part<'a> {
     Nil,
-    /// What stands for JSON's null.
+    /// The value that stands for JSON's null.
     Null,
     Boolean(bool),
     Number(f64),
@@ -38,30 +41,32 @@ pub(super) enum Part<'a> {
     Close,
 }
 
-/// Where a value goes that is complete.
+/// The destination of a complete value.
 #[derive(Clone, Copy, Debug)]
 enum To {
-    /// It stays on the stack: it is a key, in no table, or a table that has only begun.
+    /// The value stays on the stack.
+    ///
+    /// It is a key, is in no table, or is a table that has only begun.
     Stack,
-    /// It becomes this element of the table below it.
+    /// This element of the table below it.
     Element(c_int),
-    /// It belongs to the key below it, in the table below that.
+    /// The key below it, in the table below that.
     Key,
 }
 
 /// A table that is open.
 struct Level {
     kind: Kind,
-    /// How many values it has; of a map also how many keys.
+    /// The number of its values, and of a map also of its keys.
     n_values: usize,
 }
 
-/// Makes values one after the other, tables among them.
+/// A builder of successive values, tables among them.
 pub(super) struct Builder<'a> {
     levels: Vec<Level>,
-    /// What is written down and not yet made.
+    /// The parts that are noted and not made yet.
     parts: Vec<(Part<'a>, To)>,
-    /// Keeps what is on the stack between two pieces.
+    /// The table that keeps the stack's values between two pieces.
     kept: Option<Table>,
     n_kept: c_int,
 }
@@ -71,7 +76,7 @@ impl<'a> Builder<'a> {
         Self { levels: Vec::new(), parts: Vec::with_capacity(32), kept: None, n_kept: 0 }
     }
 
-    /// How many tables are open.
+    /// The number of open tables.
     pub(super) fn depth(&self) -> usize {
         self.levels.len()
     }
@@ -104,7 +109,7 @@ impl<'a> Builder<'a> {
         self.write(lua, part, to)
     }
 
-    /// Makes what is left, and returns the values that are in no table.
+    /// Makes the remaining parts, and returns the values that are in no table.
     pub(super) fn finish(mut self, lua: &Lua) -> mlua::Result<MultiValue> {
         self.make(lua, true)
     }
@@ -119,7 +124,8 @@ impl<'a> Builder<'a> {
             self.kept = Some(lua.create_table()?);
         }
         let (parts, n_kept) = (&self.parts[..], &mut self.n_kept);
-        // SAFETY: the closure owns nothing, and neither does what it calls; the table, or nil, is its only argument.
+        // SAFETY: the closure owns nothing, and neither do the functions that it calls. The table, or nil, is
+        // its only argument.
         let made = unsafe {
             lua.exec_raw::<MultiValue>(self.kept.as_ref(), |state| {
                 let stack = Stack::new(state);
@@ -142,10 +148,10 @@ fn too_many() -> mlua::Error {
     mlua::Error::MemoryError("not enough memory".to_owned())
 }
 
-/// Where the table is that keeps what was on the stack.
+/// The index of the table that keeps the stack's values.
 const KEPT: c_int = 1;
 
-/// Puts back what [`keep`] has kept.
+/// Puts the values back that [`keep`] has kept.
 fn take_back(stack: Stack<'_>, n_kept: c_int) {
     stack.reserve(n_kept);
     for n in 1..=n_kept {
@@ -153,7 +159,7 @@ fn take_back(stack: Stack<'_>, n_kept: c_int) {
     }
 }
 
-/// Has the table keep what is on the stack, in place of what it kept before. Returns how many values these are.
+/// Stores the stack's values in the table, in place of earlier ones. Returns their number.
 fn keep(stack: Stack<'_>, n_before: c_int) -> c_int {
     let n_kept = stack.len() - KEPT;
     for n in n_kept + 1..=n_before {

@@ -1,12 +1,14 @@
 //! Numbers as C reads, prints and converts them.
 
-/// Returns `value` without its fraction. What does not fit, NaN too, becomes the smallest integer, as on x86-64.
+/// Returns `value` without its fraction.
+///
+/// A value that does not fit, or NaN, becomes the smallest integer, as on x86-64.
 pub(super) fn truncate(value: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&value) { value as i64 } else { i64::MIN }
 }
 
-/// Like [`truncate`], to 32 bits.
+/// Returns `value` without its fraction, like [`truncate`], in 32 bits.
 pub(super) fn truncate_32(value: f64) -> i32 {
     const LIMIT: f64 = 2_147_483_648.0;
     if value > -LIMIT - 1.0 && value < LIMIT { value as i32 } else { i32::MIN }
@@ -19,7 +21,7 @@ pub(super) fn write_general(out: &mut Vec<u8>, value: f64, precision: usize) {
     }
 }
 
-/// Appends a whole number that has no more than `precision` digits; returns whether it was one.
+/// Appends a whole number with at most `precision` digits. Returns false for any other.
 fn write_integer(out: &mut Vec<u8>, value: f64, precision: usize) -> bool {
     const POWERS: [u64; 15] = {
         let mut powers = [1; 15];
@@ -57,7 +59,9 @@ fn write_rounded(out: &mut Vec<u8>, value: f64, precision: usize) {
     write_digits(out, &digits[..used], exponent, precision);
 }
 
-/// Appends `0.d₁d₂d₃…` times ten to the power of `exponent + 1`, in the shorter of C's two forms.
+/// Appends `0.d₁d₂d₃…` times ten to the power of `exponent + 1`.
+///
+/// It uses the shorter of C's two forms.
 fn write_digits(out: &mut Vec<u8>, digits: &[u8], exponent: i32, precision: usize) {
     if exponent < -4 || exponent >= precision as i32 {
         out.push(digits[0]);
@@ -84,8 +88,10 @@ fn write_fraction(out: &mut Vec<u8>, digits: &[u8]) {
     }
 }
 
-/// Reads a number at the start of `text` as C's `strtod` does, which also knows infinity, NaN and hexadecimal digits.
-/// Returns it with its length, or `None` where no number stands. No space is skipped.
+/// Reads a number at the start of `text` as C's `strtod` does.
+///
+/// C also reads infinity, NaN and hexadecimal digits. Returns the number with its length, or `None` if there
+/// is no number. No space is skipped.
 pub(super) fn read_prefix(text: &[u8]) -> Option<(f64, usize)> {
     let sign_length = usize::from(matches!(text.first(), Some(b'+' | b'-')));
     let unsigned = &text[sign_length..];
@@ -119,7 +125,9 @@ fn read_decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((digits.parse().expect("it was checked to be a number"), length))
 }
 
-/// Returns how long an exponent at the start of `text` is; one without digits is none.
+/// Returns the length of an exponent at the start of `text`.
+///
+/// It is 0 if there are no digits.
 fn exponent_length(text: &[u8], letter: u8) -> usize {
     if text.first().map(u8::to_ascii_lowercase) != Some(letter) {
         return 0;
@@ -173,7 +181,9 @@ fn read_hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((mantissa.scale(exponent), at + exponent_bytes))
 }
 
-/// Returns the number in `p+12`, at most a million in either direction: beyond are only zero and infinity.
+/// Returns the number in `p+12`, limited to a million in either direction.
+///
+/// Larger exponents result in zero or infinity only.
 fn read_exponent(text: &[u8]) -> i64 {
     let magnitude = text
         .iter()
@@ -182,7 +192,9 @@ fn read_exponent(text: &[u8]) -> i64 {
     if text.get(1) == Some(&b'-') { -magnitude } else { magnitude }
 }
 
-/// The digits of a hexadecimal number: up to 64 bits of them, the last of which also stands for all that were dropped.
+/// The digits of a hexadecimal number: up to 64 bits.
+///
+/// The last bit also stands for all digits that were dropped.
 #[derive(Default)]
 struct Mantissa {
     bits: u64,
@@ -191,7 +203,9 @@ struct Mantissa {
 }
 
 impl Mantissa {
-    /// Takes the digits at the start of `text`, of which each divides by 2 to the power of `shift`. Returns their count.
+    /// Takes the digits at the start of `text`, and returns their count.
+    ///
+    /// Each digit divides the number by 2 to the power of `shift`.
     fn read(&mut self, text: &[u8], shift: i64) -> usize {
         let digits = text.iter().map_while(|byte| (*byte as char).to_digit(16));
         let count = digits.map(|digit| self.push(u64::from(digit), shift)).count();
@@ -209,14 +223,17 @@ impl Mantissa {
         }
     }
 
-    /// Returns the number times 2 to the power of `exponent`, rounded once, to the nearest and then to the even.
+    /// Returns the number times 2 to the power of `exponent`.
+    ///
+    /// It is rounded once: to the nearest, and then to the even one.
     fn scale(self, exponent: i64) -> f64 {
         if self.bits == 0 {
             return 0.0;
         }
         let exponent = self.exponent.saturating_add(exponent);
         let highest = 63 - i64::from(self.bits.leading_zeros()) + exponent;
-        // The weight of a double's last place: it has 53, and none below the smallest subnormal number's.
+        // The weight of a double's last place. A double has 53 places, and none below that of the smallest
+        // subnormal number.
         let last = (highest - 52).max(-1074);
         let dropped = (last - exponent).clamp(0, 70) as u32;
         let bits = u128::from(self.bits);
@@ -227,7 +244,9 @@ impl Mantissa {
     }
 }
 
-/// Returns `value` times 2 to the power of `exponent`; exact where the result has a place for each of its bits.
+/// Returns `value` times 2 to the power of `exponent`.
+///
+/// It is exact if the result has a place for each bit of `value`.
 fn power_of_two(value: f64, exponent: i64) -> f64 {
     let exponent = exponent.clamp(-2200, 2200) as i32;
     value * 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)

@@ -1,4 +1,6 @@
-//! The bounds of one call: its loops ask whether to continue, and its string has a largest size.
+//! The bounds of one call of a library's function.
+//!
+//! Its loops ask whether to continue, and its string has a largest size.
 
 use mlua::Lua;
 
@@ -19,24 +21,27 @@ pub fn checkpoint(lua: &Lua, steps: u32) -> mlua::Result<()> {
     checkpoint.map_or(Ok(()), |Checkpoint(ask)| ask(lua, steps))
 }
 
-/// The largest size of a string that a library makes: the default memory limit of a state.
+/// The largest size of a string that a library makes.
 ///
-/// Its source can be much smaller: tables may share parts.
+/// It is the default memory limit of a state. The string's source can be much smaller: tables may share
+/// parts.
 pub(super) const MAX_STRING_BYTES: usize = 1 << 30;
 
 /// The steps between two questions whether to continue.
 const INTERVAL: u32 = 10_000;
 
-/// Something that is told how much work a loop does, and may end it.
+/// The counter of a loop's work, which may end the loop.
 pub(super) trait Work {
-    /// Why the work must end.
+    /// The reason why the work must end.
     type Stop;
 
-    /// Notes `steps` more; from time to time it asks whether to go on.
+    /// Notes `steps` more. It sometimes asks whether to continue.
     fn spend(&mut self, steps: u32) -> Result<(), Self::Stop>;
 }
 
-/// Counts the steps of one call of a library's function and asks [`checkpoint`] after every [`INTERVAL`].
+/// The count of the steps of one call of a library's function.
+///
+/// It asks [`checkpoint`] after every [`INTERVAL`].
 pub(super) struct Meter<'lua> {
     lua: &'lua Lua,
     steps: u32,

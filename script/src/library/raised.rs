@@ -1,4 +1,4 @@
-//! How a library's function raises an error: the text has the form that Lua's auxiliary library gives it.
+//! The errors of a library's functions, in the form that Lua's auxiliary library gives them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::arguments::Arguments;
 pub enum Raised {
     /// A text, complete with its position.
     Text(Vec<u8>),
-    /// Any value: what a function threw that a library had called.
+    /// Any value that was thrown by a function that a library had called.
     Value(RegistryKey),
 }
 
@@ -27,7 +27,9 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// Returns the value that a script must be given for `error`, or `None` if no library raised it.
+/// Returns the value that a script must see for `error`.
+///
+/// It is `None` if no library raised the error.
 ///
 /// # Errors
 /// That of making a string, when memory is short.
@@ -39,7 +41,9 @@ pub fn thrown_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
     }
 }
 
-/// Returns an error that hands `value` on as it is: it was thrown by a function that a library had called.
+/// Returns an error that passes `value` on unchanged.
+///
+/// The value was thrown by a function that a library had called.
 pub(super) fn rethrow(lua: &Lua, value: Value) -> Error {
     match value {
         Value::Error(error) => *error,
@@ -51,7 +55,9 @@ pub(super) fn rethrow(lua: &Lua, value: Value) -> Error {
     }
 }
 
-/// An error's text without what it says about a library's part in Lua: of a function that is called in C, Lua knows neither place nor name.
+/// An error's text as if a library's part in Lua were a function in C.
+///
+/// For a function that is called in C, Lua knows neither position nor name.
 fn unhidden(text: &[u8]) -> Vec<u8> {
     let place = text.strip_prefix(HIDDEN_CHUNK.trim_start_matches('=').as_bytes());
     let complaint = place.and_then(|rest| rest.strip_prefix(b":")).and_then(|rest| {
@@ -62,10 +68,10 @@ fn unhidden(text: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(complaint).replace("to 'replacement' (", "to '?' (").into_bytes()
 }
 
-/// Why a library's function fails.
+/// The reason why a library's function fails.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Argument `number` is wrong; the text says in parentheses how.
+    /// Argument `number` is wrong. The text, in parentheses, explains it.
     Argument { number: usize, text: Cow<'static, [u8]> },
     /// Any other reason, shown with the caller's position.
     Plain(Cow<'static, [u8]>),
@@ -87,17 +93,17 @@ impl Failure {
         Self::Argument { number, text: Cow::Borrowed(text.as_bytes()) }
     }
 
-    /// A text that is made up.
+    /// A failure with a text made at run time.
     pub(super) fn text(text: String) -> Self {
         Self::Plain(Cow::Owned(text.into_bytes()))
     }
 
-    /// A fixed text.
+    /// A failure with a fixed text.
     pub(super) fn fixed(text: &'static str) -> Self {
         Self::Plain(Cow::Borrowed(text.as_bytes()))
     }
 
-    /// More than a state can hold.
+    /// The failure to store more than a state can hold.
     pub(super) fn memory() -> Self {
         Self::Lua(Error::MemoryError("not enough memory".to_owned()))
     }
@@ -123,8 +129,9 @@ where
     function_at(lua, 1, body)
 }
 
-/// Like [`function`], for one that is called by a library's part in Lua: an error's position is that of the function `level`
-/// calls up, where 1 is the caller.
+/// Makes a function like [`function`], for calls by a library's part in Lua.
+///
+/// An error's position is that of the function `level` calls up, where 1 is the caller.
 pub(super) fn function_at<F, R>(lua: &Lua, level: usize, body: F) -> mlua::Result<Function>
 where
     F: Fn(&Lua, Arguments) -> Result<R, Failure> + 'static,
@@ -135,7 +142,9 @@ where
     })
 }
 
-/// Names the wrong argument as Lua does: after the name by which the script called the function. A method's object does not count.
+/// The complaint about an argument, as Lua words it.
+///
+/// It has the name by which the script called the function. A method's object does not count.
 fn argument_text(lua: &Lua, number: usize, text: &[u8]) -> Vec<u8> {
     let (name, is_method) = called_name(lua);
     let mut out = match (is_method, number) {
@@ -149,7 +158,9 @@ fn argument_text(lua: &Lua, number: usize, text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the name under which the running function was called, and whether it was called as a method.
+/// Returns the name by which the running function was called.
+///
+/// The second result is whether it was called as a method.
 fn called_name(lua: &Lua) -> (String, bool) {
     lua.inspect_stack(0, |frame| {
         let names = frame.names();
@@ -159,7 +170,9 @@ fn called_name(lua: &Lua) -> (String, bool) {
     .unwrap_or_else(|| ("?".to_owned(), false))
 }
 
-/// Puts the place before `text` where the function `level` calls up is, if that is a line of a script.
+/// Puts the position of the function `level` calls up before `text`.
+///
+/// A function that is not at a line of a script adds nothing.
 fn positioned(lua: &Lua, level: usize, text: &[u8]) -> Vec<u8> {
     let place = lua.inspect_stack(level, |frame| {
         let line = frame.current_line().filter(|line| *line > 0)?;
@@ -171,7 +184,7 @@ fn positioned(lua: &Lua, level: usize, text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The name of the chunks with a part of a library that is written in Lua. No error's position names them.
+/// The name of the chunks of libraries that are written in Lua. No error's position names them.
 const HIDDEN_CHUNK: &str = "=(library)";
 
 /// Compiles a part of a library that is written in Lua.

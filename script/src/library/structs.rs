@@ -1,7 +1,13 @@
 //! The global `struct`: numbers and strings to and from C's structures.
 //!
-//! A format is a list of options: `<` and `>` set the order of bytes, `!n` the alignment, `b h l T i n` and their capitals are
-//! integers, `f` and `d` floating-point numbers, `s` and `cn` strings, `x` is a byte of padding. It ends at its first zero byte.
+//! A format is a list of options:
+//! - `<` and `>` set the order of bytes, and `!n` sets the alignment;
+//! - `b h l T i n` and their capitals are integers;
+//! - `f` and `d` are floating-point numbers;
+//! - `s` and `cn` are strings;
+//! - `x` is a byte of padding.
+//!
+//! A format ends at its first zero byte.
 
 use mlua::{Lua, LuaString, MultiValue, Value};
 
@@ -10,10 +16,12 @@ use super::c_numbers::truncate;
 use super::meter::{Meter, Work};
 use super::raised::{Failure, function};
 
-/// The bytes of the largest integer.
+/// The size of the largest integer in bytes.
 const MAX_INTEGER_BYTES: usize = 32;
 
-/// How many values `unpack` may return: mlua holds them in a stack that Lua limits to 8000.
+/// The most values that `unpack` returns.
+///
+/// mlua holds them in a stack that Lua limits to 8000.
 const MAX_RESULTS: usize = 4000;
 
 /// Makes the table.
@@ -31,7 +39,7 @@ enum ByteOrder {
     Little,
 }
 
-/// Reads a format option by option.
+/// A reader of a format's options.
 struct Format<'a> {
     rest: &'a [u8],
     order: ByteOrder,
@@ -44,7 +52,9 @@ impl<'a> Format<'a> {
         Self { rest: &text[..length], order: ByteOrder::Little, alignment: 1 }
     }
 
-    /// Returns the next option with the bytes that it takes; 0 where that depends on the value, or where it takes none.
+    /// Returns the next option with the number of bytes that it takes.
+    ///
+    /// The number is 0 if it depends on the value, or if the option takes none.
     fn next(&mut self) -> Result<Option<(u8, usize)>, Failure> {
         let Some((&option, rest)) = self.rest.split_first() else { return Ok(None) };
         self.rest = rest;
@@ -69,7 +79,7 @@ impl<'a> Format<'a> {
         Ok(n_bytes)
     }
 
-    /// Reads the number that follows, or returns `default`. It must fit into an `int`.
+    /// Reads the number that follows, or returns `default`. The number must fit into an `int`.
     fn number(&mut self, default: usize) -> Result<usize, Failure> {
         let n_digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.rest.split_at(n_digits);
@@ -83,17 +93,17 @@ impl<'a> Format<'a> {
         number.map(|number| number as usize).ok_or_else(|| Failure::fixed("integral size overflow"))
     }
 
-    /// Returns how many bytes of padding an option needs at `position`.
+    /// Returns the number of bytes of padding that an option needs at `position`.
     fn padding(&self, position: usize, option: u8, n_bytes: usize) -> usize {
         if n_bytes == 0 || option == b'c' {
             return 0;
         }
         let mask = n_bytes.min(self.alignment) - 1;
-        // An integer need not be a power of two long; what the mask makes of it then is what Redis does.
+        // The length of an integer need not be a power of two. The mask then has the same effect as in Redis.
         (mask + 1).wrapping_sub(position & mask) & mask
     }
 
-    /// Carries out an option that takes no value.
+    /// Executes an option that takes no value.
     fn control(&mut self, option: u8) -> Result<(), Failure> {
         match option {
             b' ' => {}
@@ -125,7 +135,9 @@ fn invalid_option(option: u8) -> Failure {
     Failure::Argument { number: 1, text: text.into() }
 }
 
-/// Returns the integer that C makes of a number: negative ones as signed, all others as unsigned.
+/// Returns the integer that C makes of a number.
+///
+/// It is signed if the number is negative, otherwise unsigned.
 fn to_unsigned(value: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     if value >= HALF { truncate(value - HALF) as u64 ^ 1 << 63 } else { truncate(value) as u64 }
@@ -246,7 +258,7 @@ struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    /// Returns the next `n_bytes` of the data, without passing over them.
+    /// Returns the next `n_bytes` of the data, and does not advance.
     fn peek(&self, n_bytes: usize) -> Result<&'a [u8], Failure> {
         let end = self.position.checked_add(n_bytes);
         let bytes = end.and_then(|end| self.data.get(self.position..end));
@@ -285,7 +297,7 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Takes the last result as the length of the bytes that follow.
+    /// Returns the bytes that follow. Their length is the last result, which is removed.
     fn announced(&mut self, lua: &Lua) -> Result<&'a [u8], Failure> {
         let length = match self.results.last() {
             Some(value @ (Value::Integer(_) | Value::Number(_) | Value::String(_))) => {
@@ -323,8 +335,9 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-/// Gives an integer of `n_bytes` the sign of its highest bit. Of one with more than eight bytes that bit is taken modulo 64, as
-/// the processor's shift does in Redis.
+/// Extends an integer of `n_bytes` by its sign, which is its highest bit.
+///
+/// For more than eight bytes that bit's number is taken modulo 64, as the processor's shift does in Redis.
 fn extend_sign(value: u64, n_bytes: usize) -> i64 {
     let mask = u64::MAX.wrapping_shl((n_bytes as u32 * 8).wrapping_sub(1));
     if value & mask != 0 { (value | mask) as i64 } else { value as i64 }

@@ -1,7 +1,8 @@
-//! Reads Lua tables of many values with few crossings between Rust and Lua.
+//! Reads of Lua tables with many values, with few crossings between Rust and Lua.
 //!
-//! Each crossing is protected against Lua's errors and costs as much as reading many values in Lua, so values cross in batches. mlua
-//! holds the values in a stack that Lua limits to 8000, so only so many are held at once.
+//! Each crossing is protected against Lua's errors, and costs as much as reading many values in Lua. So
+//! values cross in batches. mlua holds the values in a stack that Lua limits to 8000, so the number held at
+//! once is limited.
 
 use std::fmt::Write;
 
@@ -9,10 +10,10 @@ use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use super::raised::load_hidden;
 
-/// How many keys with values cross at once.
+/// The number of keys with values that cross at once.
 const BATCH: usize = 16;
 
-/// From this depth on only a few values a level are held.
+/// The depth from which on only a few values of each level are held.
 const DEEP: usize = 32;
 
 /// The parts in Lua.
@@ -28,7 +29,7 @@ impl Crossing {
     }
 }
 
-/// The source of what returns up to a batch of keys and values after a key.
+/// The source of a function that returns a batch of pairs after a key.
 fn next_batch_source() -> String {
     let mut source = String::from("local next = ...\nreturn function(t, k0)\n");
     for index in 1..=BATCH {
@@ -46,7 +47,7 @@ fn next_batch_source() -> String {
     source
 }
 
-/// Returns the keys and values of one table, in Lua's order.
+/// The keys and values of one table, in Lua's order.
 pub(super) struct Pairs {
     batch: std::vec::IntoIter<Value>,
     /// The last key that was read, unless all were.
@@ -54,7 +55,9 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Begins after what was read already, which is nothing or the table's first keys and values in turn.
+    /// Begins after the values that were already read.
+    ///
+    /// These are none, or the table's first keys and values in turn.
     pub(super) fn after(read: Vec<Value>, is_all: bool) -> Self {
         let last = match read.len() {
             _ if is_all => None,
@@ -64,7 +67,7 @@ impl Pairs {
         Self { batch: read.into_iter(), last }
     }
 
-    /// Returns the next key with its value. At a great `depth` of nesting no more than these are read.
+    /// Returns the next key with its value. Deep in nested tables it reads no more than these.
     pub(super) fn next(
         &mut self,
         crossing: &Crossing,
@@ -87,10 +90,12 @@ impl Pairs {
     }
 }
 
-/// How many pairs [`scan`] collects: a table that has no more need not be read again.
+/// The number of pairs that [`scan`] collects. A table without more need not be read again.
 pub(super) const COLLECTED: usize = BATCH;
 
-/// Shows a table's keys to `visit`, which returns whether to go on; returns the first pairs of them and whether these are all.
+/// Shows a table's keys to `visit`, which returns whether to continue.
+///
+/// Returns the first pairs, and whether these are all.
 ///
 /// # Errors
 /// That of `visit`.

@@ -1,9 +1,11 @@
-//! Makes commands of scripts.
+//! The commands of generated scripts.
 
 use super::generator::{Generator, Kind};
 use super::known;
 
-/// Commands with right arguments. Small letters stand for a key, a value, a field, a number and an index.
+/// The commands with right arguments.
+///
+/// Small letters stand for a key, a value, a field, a number and an index.
 const COMMANDS: &str = "\
     SET k v; SET k v; SET k v GET; SET k v NX; GET k; GET k; GETSET k v; GETDEL k; APPEND k v; STRLEN k; GETRANGE k i i; \
     SETRANGE k 3 v; INCR k; INCRBY k i; INCRBYFLOAT k n; DECR k; MSET k v k v; MGET k k k; DEL k; EXISTS k k; TYPE k; RENAME k k; \
@@ -58,7 +60,7 @@ impl Generator<'_> {
             "f" => self.pick(&["'a'", "'b'", "'c'", "1"]).to_owned(),
             "n" if self.one_in(4) => known::argument(&self.expression(Kind::Number, 1)),
             "n" => self.pick(&["1", "2.5", "-1", "0.25", "1/0", "1e10", "3"]).to_owned(),
-            // A function has one constant for 0 and -0, the one that comes first, so that a number 0 may be -0.
+            // A function has one constant for 0 and -0, the one that comes first. So a number 0 may be -0.
             "i" => self.pick(&["'0'", "1", "-1", "2", "1.5", "10", "'x'"]).to_owned(),
             word => format!("'{word}'"),
         }

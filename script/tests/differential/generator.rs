@@ -1,7 +1,7 @@
-//! Makes scripts at random, which are Lua and end, and what they are run with.
+//! Random scripts that are Lua and end, with their keys and arguments.
 //!
-//! What a script says depends on a few decisions that are made first: the engine treats scripts in different ways by what they
-//! contain, so each of these must be absent from many.
+//! A few decisions about a script are made first. The engine treats scripts in different ways by their
+//! contents, so each kind of content must be absent from many scripts.
 
 use braid_protocol::Resp;
 
@@ -9,13 +9,13 @@ use super::parts;
 use super::random::Random;
 use super::sides::Run;
 
-/// What an expression gives, mostly: now and then it is something else.
+/// The kind of an expression's value. Sometimes the value is of another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Number,
     Text,
     Boolean,
-    /// An array.
+    /// An array without other keys.
     List,
     /// A table with other keys.
     Map,
@@ -44,17 +44,17 @@ impl Kind {
     }
 }
 
-/// How a script uses KEYS, or ARGV.
+/// The way in which a script uses KEYS, or ARGV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Not,
-    /// It reads elements, and asks how many there are.
+    /// It reads elements and the length.
     Elements,
-    /// As any table.
+    /// It uses the list as any table.
     Freely,
 }
 
-/// What is decided before a script is made.
+/// The decisions that are made before a script.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub keys: Use,
@@ -65,7 +65,10 @@ pub struct Plan {
     pub makes_code: bool,
     /// Whether errors of statements are often left uncaught.
     pub is_bold: bool,
-    /// Whether tables without a text are raised. One that nothing catches ends redis-server, so that scripts do only one of the two.
+    /// Whether it raises tables without a text.
+    ///
+    /// One that nothing catches ends redis-server. So a script either raises such tables or leaves errors
+    /// uncaught.
     pub raises_tables: bool,
 }
 
@@ -88,28 +91,32 @@ impl Plan {
     }
 }
 
-/// Makes one script.
+/// The generator of one script.
 pub struct Generator<'r> {
     pub random: &'r mut Random,
     pub plan: Plan,
-    /// The local variables that are in sight.
+    /// The local variables in scope.
     pub locals: Vec<(String, Kind)>,
     pub n_names: usize,
     pub has_varargs: bool,
-    /// Where `coroutine.yield` makes sense.
+    /// Whether `coroutine.yield` makes sense here.
     pub in_coroutine: bool,
-    /// How many variables with tables in them the present statement may still put together: what is put together from the same
-    /// tables again and again would grow without bounds.
+    /// The number of variables with tables that the present statement may still use.
+    ///
+    /// A value that is made of the same tables again and again would grow without bounds.
     pub n_tables: usize,
-    /// How deep statements are nested.
+    /// The depth to which statements are nested.
     pub depth: usize,
 }
 
-/// What every script begins with: `tick` ends what takes long, `emit` notes what values are, exactly. It keeps clear of this:
+/// The beginning of every script. `tick` ends long loops, and `emit` notes values exactly.
 ///
-/// - keys that are tables come in the order of their addresses, so that what belongs to them is sorted;
-/// - the length of an array with holes depends on the room that was made for it, and the engine makes room for a whole reply, and for
-///   all keys and arguments: it is not shown, and no statement leaves holes in KEYS and ARGV.
+/// It avoids these differences:
+///
+/// - Keys that are tables come in the order of their addresses, so their entries are sorted.
+/// - The length of an array with holes depends on the room that was made for it. The engine makes room for a
+///   whole reply, and for all keys and arguments. So the length is not shown, and no statement leaves holes
+///   in KEYS and ARGV.
 pub const PRELUDE: &str = r#"local out, n_ticks, n_shown = {}, 0, 0
 local function tick() n_ticks = n_ticks + 1 if n_ticks > 1500 then error('enough', 0) end end
 local function pack(...) return {n = select('#', ...), ...} end
@@ -135,12 +142,12 @@ local function emit(...)
 end
 "#;
 
-/// How much of a script is what all begin with; all of it if that is not there.
+/// The length of a script's prelude, or of the whole script if it has none.
 pub fn prelude_len(source: &str) -> usize {
     source.find(PRELUDE).map_or(source.len(), |at| at + PRELUDE.len())
 }
 
-/// A script.
+/// A random script.
 pub fn script(random: &mut Random) -> String {
     let plan = Plan::new(random);
     let mut generator = Generator {
@@ -164,7 +171,7 @@ pub fn script(random: &mut Random) -> String {
     if generator.random.one_in(60) { broken(generator.random, source) } else { source }
 }
 
-/// What a script is run with.
+/// A run of a script with random keys and arguments.
 pub fn run(random: &mut Random, source: String) -> Run {
     Run {
         source,
@@ -175,7 +182,7 @@ pub fn run(random: &mut Random, source: String) -> Run {
     }
 }
 
-/// Mostly a few texts; at times more than are lent to scripts, or longer ones.
+/// A few texts, mostly. Sometimes they are more or longer than those lent to scripts.
 fn texts(random: &mut Random, choices: &[&str]) -> Vec<Vec<u8>> {
     let n_texts = match random.below(12) {
         0 => 60 + random.below(10),
@@ -190,7 +197,7 @@ fn texts(random: &mut Random, choices: &[&str]) -> Vec<Vec<u8>> {
     texts
 }
 
-/// A source with something missing, or something too much.
+/// A source in which something is missing, or is superfluous.
 fn broken(random: &mut Random, source: String) -> String {
     let words: Vec<&str> = source.split(' ').collect();
     let at = random.below(words.len());
@@ -218,20 +225,22 @@ impl Generator<'_> {
         self.pick(&words)
     }
 
-    /// One of the templates, filled.
+    /// A random template, filled.
     pub fn form(&mut self, templates: &[&str], depth: usize) -> String {
         let template = self.pick(templates);
         self.fill(template, depth)
     }
 
-    /// One of the templates, filled, with `@` for a name.
+    /// A random template, filled, with `@` replaced by a name.
     pub fn form_of(&mut self, templates: &[&str], name: &str, depth: usize) -> String {
         let template = self.pick(templates).replace('@', name);
         self.fill(&template, depth)
     }
 
-    /// Fills a template: of `` `a|b` `` one stays, and `$` with a letter becomes an expression, see [`Generator::filling`]. What functions
-    /// it has know no `...`.
+    /// Fills a template.
+    ///
+    /// Of `` `a|b` `` one choice stays, and `$` with a letter becomes an expression, see
+    /// [`Generator::filling`]. Functions in the template do not use `...`.
     pub fn fill(&mut self, template: &str, depth: usize) -> String {
         if self.has_varargs && template.contains("function") {
             return self.inner(|this| this.fill(template, depth));
@@ -250,11 +259,11 @@ impl Generator<'_> {
                 rest = &after[1..];
             }
         }
-        // What stands for several values may be none.
+        // An expression that stands for several values may be empty.
         (made + rest).replace(", )", ")")
     }
 
-    /// What a letter stands for in a template.
+    /// The expression for a letter in a template.
     fn filling(&mut self, letter: u8, depth: usize) -> String {
         match letter {
             b'n' => self.expression(Kind::Number, depth),
@@ -264,7 +273,7 @@ impl Generator<'_> {
             b'm' => self.expression(Kind::Map, depth),
             b'v' => self.expression(Kind::Any, depth),
             b'x' => self.scalar(depth),
-            // Never a table: one that nothing catches ends redis-server.
+            // This is never a table: one that nothing catches ends redis-server.
             b'g' => self.text(depth),
             b'p' => self.operand(depth),
             b'j' => self.piece(depth),
@@ -281,7 +290,7 @@ impl Generator<'_> {
             b'E' => self.raising(),
             b'r' => self.result(depth.saturating_sub(1)),
             b'T' => self.result_table(depth),
-            // Never nil, which would leave a hole.
+            // This is never nil, which would leave a hole.
             b'w' => self.fill("($s or 7)", 0),
             b'd' => self.below(5).to_string(),
             b'D' => self.below(50).to_string(),
@@ -306,12 +315,12 @@ impl Generator<'_> {
         format!("{}{}", kind.letter(), self.n_names)
     }
 
-    /// Brings a variable into sight.
+    /// Adds a variable to the scope.
     pub fn declare(&mut self, name: &str, kind: Kind) {
         self.locals.push((name.to_owned(), kind));
     }
 
-    /// A variable in sight, if there is one of the kind.
+    /// A variable in scope of this kind, if there is one.
     pub fn variable(&mut self, kind: Kind) -> Option<String> {
         let fits = |of: &Kind| *of == kind || kind == Kind::Any && *of != Kind::Function;
         let names: Vec<&String> =
@@ -322,7 +331,7 @@ impl Generator<'_> {
         Some(names[self.random.below(names.len())].clone())
     }
 
-    /// Makes what has a scope of its own.
+    /// Makes a part with a scope of its own.
     pub fn scope<R>(&mut self, make: impl FnOnce(&mut Self) -> R) -> R {
         let n_locals = self.locals.len();
         self.depth += 1;
@@ -332,7 +341,7 @@ impl Generator<'_> {
         made
     }
 
-    /// Makes what is within a function that has no `...`.
+    /// Makes a part within a function that has no `...`.
     pub fn inner<R>(&mut self, make: impl FnOnce(&mut Self) -> R) -> R {
         let had_varargs = std::mem::take(&mut self.has_varargs);
         let made = make(self);
@@ -340,7 +349,7 @@ impl Generator<'_> {
         made
     }
 
-    /// Makes what is in a function's body.
+    /// Makes the body of a function.
     pub fn function_scope<R>(&mut self, has_varargs: bool, make: impl FnOnce(&mut Self) -> R) -> R {
         let before = std::mem::replace(&mut self.has_varargs, has_varargs);
         let made = self.scope(make);

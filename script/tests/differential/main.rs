@@ -1,7 +1,7 @@
-//! The same scripts in the engine and in a real redis-server, whose replies must agree byte for byte: those of `written.lua`, and
-//! generated ones (`sessions.rs`).
+//! Comparison of the engine with a real redis-server: replies must agree byte for byte.
 //!
-//! Without a redis-server installed the tests pass and compare nothing, unless `BRAID_REQUIRE_REDIS` is set.
+//! The scripts are those of `written.lua`, and generated ones (`sessions.rs`). Without a redis-server
+//! installed the tests pass and compare nothing, unless `BRAID_REQUIRE_REDIS` is set.
 
 #[expect(dead_code, reason = "the test of the libraries has more use for it")]
 #[path = "../libraries/cases.rs"]
@@ -24,7 +24,7 @@ mod statements;
 use braid_protocol::Resp;
 use sides::{Pair, Run};
 
-/// Scripts, separated by lines of `--`.
+/// The scripts, separated by lines of `--`.
 const SCRIPTS: &str = include_str!("written.lua");
 
 #[test]

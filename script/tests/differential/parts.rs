@@ -1,4 +1,4 @@
-//! Makes expressions.
+//! The expressions of generated scripts.
 
 use super::cases;
 use super::generator::{Generator, Kind, Use};
@@ -24,7 +24,7 @@ const BUILTINS: &str = "string.upper string.len string.rep string.format string.
     loadstring coroutine.wrap coroutine.create coroutine.resume cjson.encode cjson.decode cmsgpack.pack cmsgpack.unpack bit.bnot \
     struct.pack struct.unpack redis.sha1hex redis.call redis.pcall redis.acl_check_cmd";
 
-/// What is mostly not what was expected.
+/// The values that are mostly not the expected ones.
 const ODD: &[&str] =
     &["nil", "nil", "{}", "true", "false", "'x'", "''", "cjson.null", "type", "1.5", "-1", "{{}}"];
 
@@ -85,7 +85,7 @@ const BOOLEAN_FORMS: &[&str] = &[
 const METAMETHOD: &str = "__`index|call|eq|lt|le|concat|add|sub|mul|div|mod|pow|unm|len|tostring` = function(a, b) tick() \
     return `$x|$x|$x|$x|$C|type(b)|error('in a metamethod')|error({err = 'FAIL in a metamethod'})` end";
 
-/// What a metatable has.
+/// The fields of a metatable.
 const METAFIELDS: &[&str] = &[
     METAMETHOD,
     METAMETHOD,
@@ -98,7 +98,9 @@ const METAFIELDS: &[&str] = &[
     "__`index|call|concat|tostring` = function(a, b) tick() return $x end",
 ];
 
-/// Data of `@` parts that is packed and unpacked: tables beyond what is made in one go.
+/// Expressions that pack and unpack data of `@` parts.
+///
+/// Their tables are larger than those made at once.
 const LARGE_FORMS: &[&str] = &[
     "(function() local t = {} for i = 1, @ do t[i] = $R end return cjson.decode(cjson.encode(t)) end)()",
     "(function() local t = {} for i = 1, @ do t['k' .. i] = $R end return cmsgpack.unpack(cmsgpack.pack(t)) end)()",
@@ -108,7 +110,7 @@ const LARGE_FORMS: &[&str] = &[
     "#pack(cmsgpack.unpack(($Y):rep(@)))",
 ];
 
-/// Parts of large data: a row of a table, a value in JSON, and one in MessagePack.
+/// A row of a table of large data. The next two are values in JSON and in MessagePack.
 pub const ROW: &str =
     "`1|'x'|{}|{a=i}|{i, {i, 'y'}}|{n=i, t='\"' .. i, list={i, {i}}}|i % 3 == 0|{{{i}}}|{[i]=i}|cjson.null`";
 pub const JSON: &str = "'`1|[]|{}|\"a\\\\n\"|{\"a\":[1,{\"b\":2}]}|null|[[[0]]]|[1,2|{\"a\"}|1e5`'";
@@ -153,7 +155,7 @@ impl Generator<'_> {
         self.expression(kind, depth)
     }
 
-    /// A scalar that is no NaN, which is no key.
+    /// A scalar that may be a key, and so is not NaN.
     pub fn key(&mut self) -> String {
         match self.below(6) {
             0 => self.fill("`1|2|3|5|-1|1.5|2^40|'a'|'1'|true|0`", 0),
@@ -185,7 +187,7 @@ impl Generator<'_> {
         self.fill("`true|false|nil|not nil|1 == 1|'a' < 'b'|0/0 == 0/0`", 0)
     }
 
-    /// A number, or at times a text, which might be one.
+    /// A number, or sometimes a text that may read as one.
     pub fn operand(&mut self, depth: usize) -> String {
         match self.below(8) {
             0 if self.one_in(10) => self.fill("$e", depth),
@@ -198,7 +200,7 @@ impl Generator<'_> {
         }
     }
 
-    /// What can be joined with others to a text.
+    /// An expression that can be joined with others to a text.
     pub fn piece(&mut self, depth: usize) -> String {
         if self.one_in(3) { format!("({})", self.operand(depth)) } else { self.expression(Kind::Text, depth) }
     }
@@ -207,7 +209,7 @@ impl Generator<'_> {
         self.word_of(PATTERNS).to_owned()
     }
 
-    /// `KEYS` or `ARGV`, if the script may use one of them so.
+    /// `KEYS` or `ARGV`, if the script may use one of them in this way.
     pub fn given(&mut self, freely: bool) -> Option<&'static str> {
         let may = |of: Use| of == Use::Freely || of == Use::Elements && !freely;
         let lists = [("KEYS", self.plan.keys), ("ARGV", self.plan.argv)];
@@ -223,7 +225,7 @@ impl Generator<'_> {
         Some(if self.one_in(6) { format!("{list}[#{list}]") } else { format!("{list}[{at}]") })
     }
 
-    /// How many elements something has that the script was given.
+    /// The number of elements of a list or of the varargs.
     pub fn count(&mut self) -> String {
         match self.given(false) {
             Some(list) if self.one_in(2) => format!("#{list}"),
@@ -339,7 +341,7 @@ impl Generator<'_> {
         })
     }
 
-    /// A call of one of the libraries, many of which are wrong.
+    /// A call of one of the libraries. Many of these calls are wrong.
     pub fn library_call(&mut self) -> String {
         let make = match self.below(8) {
             0 => cases::structure,

@@ -1,9 +1,9 @@
-//! Makes what scripts return, what they raise, and how they use what they are given.
+//! The values that scripts return, the errors that they raise, and their uses of lists.
 
 use super::generator::{Generator, Kind, Use};
 use super::known;
 
-/// Values that become replies.
+/// Tables that become replies.
 const RESULT_FORMS: &[&str] = &[
     "{ok = $s}",
     "{err = $s}",
@@ -20,7 +20,7 @@ const RESULT_FORMS: &[&str] = &[
     "{$r, $r, $r, $r}",
 ];
 
-/// Values that are no tables, mostly.
+/// Values that are mostly no tables.
 const SIMPLE_RESULTS: &str = "`$x|$x|$x|nil|true|false|3.99|-3.99|1e100|0/0|-0|''|type|2^53|2^63|cjson.null`";
 
 /// Statements that raise an error.
@@ -40,12 +40,12 @@ const RAISING_FORMS: &[&str] = &[
     "string.rep(`|{}|'x'|'x', {}|nil, 1`)",
 ];
 
-/// What is raised besides texts. A table without a text that nothing catches ends redis-server.
+/// The raised tables. One without a text that nothing catches ends redis-server.
 const RAISED_TABLES: &str =
     "error(`{}|{1}|{err = true}|{err = 12}|{code = 'x'}|setmetatable({}, {__index = {err = 'x'}})`)";
 const RAISED_OTHERS: &str = "error(`nil|12|1.5|true||type|cjson.null`)";
 
-/// Ways in which a list `@`, KEYS or ARGV, can be used: those of `Elements` first.
+/// The ways to use a list `@`, KEYS or ARGV. Those of `Elements` come first.
 const LIST_FORMS: &[&str] = &[
     "emit(#@, @[1], @[2], @[#@], @[#@ + 1], @[64], @[65])",
     "for i = 1, #@ do tick()\nemit(i, @[i])\nend",
@@ -94,7 +94,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A value that is made a reply of.
+    /// A value that becomes a reply.
     pub fn result(&mut self, depth: usize) -> String {
         if depth == 0 {
             return self.fill(SIMPLE_RESULTS, 1);

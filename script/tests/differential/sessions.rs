@@ -1,15 +1,17 @@
-//! Sessions of generated scripts. One engine runs the scripts of a session one after the other, some of them again later with other
-//! keys, so that what one run leaves behind shows in the next.
+//! Sessions of generated scripts.
 //!
-//! The sessions are always the same, unless they are told otherwise. When the sides differ, the session is shortened to the runs
-//! that matter, their scripts to the lines that matter, and the seed is printed. A script that ends the process is found in the
-//! target folder, in `tmp/generated-*.lua`.
+//! One engine runs the scripts of a session one after the other. Some run again later with other keys. So
+//! traces of one run show in the next.
+//!
+//! The sessions are always the same unless a variable changes them. When the sides differ, the session is
+//! shortened to the runs that matter, and their scripts to the lines that matter. The seed is printed. A
+//! script that ends the process remains in the target folder, in `tmp/generated-*.lua`.
 //!
 //! | variable | is |
 //! |---|---|
 //! | `BRAID_SEED` | the seed of the first session, 1 if not set; the next ones follow it |
-//! | `BRAID_CASES` | how many scripts to run, about |
-//! | `BRAID_DIFF_FAILURES` | how many sessions may differ before the test fails, 1 if not set |
+//! | `BRAID_CASES` | the approximate number of scripts to run |
+//! | `BRAID_DIFF_FAILURES` | the number of differing sessions at which the test stops, 1 if not set |
 //! | `BRAID_REQUIRE_REDIS` | if set, the test fails without a redis-server |
 
 use std::path::PathBuf;
@@ -20,9 +22,9 @@ use super::random::Random;
 use super::shrink::shrink;
 use super::sides::{Pair, Run};
 
-/// How many runs a session has.
+/// The number of runs in a session.
 const N_RUNS: usize = 200;
-/// How many scripts are run if nothing is said.
+/// The number of scripts to run unless `BRAID_CASES` is set.
 const N_SCRIPTS: u64 = 2000;
 
 fn variable(name: &str) -> Option<u64> {
@@ -54,7 +56,7 @@ fn generated_scripts_reply_as_in_redis() {
     assert!(counts.are_mixed(), "the replies are of one kind: {counts:?}");
 }
 
-/// What the server has replied.
+/// The counts of the server's replies.
 #[derive(Debug, Default)]
 struct Counts {
     n_replies: usize,
@@ -69,7 +71,7 @@ impl Counts {
         self.n_refused += usize::from(reply.starts_with(b"-ERR Error compiling"));
     }
 
-    /// Most scripts get to their end; many fail on the way, few are no Lua.
+    /// Whether most scripts reached their end, many failed before it, and few were no Lua.
     fn are_mixed(&self) -> bool {
         let (n, n_errors, n_refused) = (self.n_replies, self.n_errors, self.n_refused);
         n <= N_RUNS || (n / 20..n / 2).contains(&n_errors) && (1..n / 20).contains(&n_refused)
@@ -92,13 +94,15 @@ fn session(random: &mut Random) -> Vec<Run> {
 
 /// Two replies that are not the same.
 struct Difference {
-    /// Which run's they are.
+    /// The index of their run.
     at: usize,
     ours: Vec<u8>,
     theirs: Vec<u8>,
 }
 
-/// Plays a session from the beginning. The script that runs is in a file meanwhile, in case that it ends the process.
+/// Plays a session from the beginning.
+///
+/// A file has the running script meanwhile, in case that it ends the process.
 fn play(pair: &mut Pair, runs: &[Run], seed: u64, counts: &mut Counts) -> Option<Difference> {
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("generated-{seed}.lua"));
     pair.reset();
@@ -122,7 +126,7 @@ fn play(pair: &mut Pair, runs: &[Run], seed: u64, counts: &mut Counts) -> Option
     found
 }
 
-/// Whether replies are the same but for addresses in them.
+/// Whether replies are equal except for addresses.
 fn is_same(source: &str, ours: &[u8], theirs: &[u8]) -> bool {
     if ours == theirs {
         return true;
@@ -132,7 +136,9 @@ fn is_same(source: &str, ours: &[u8], theirs: &[u8]) -> bool {
     known::blurred(source, &ours) == known::blurred(source, &theirs)
 }
 
-/// A reply with its addresses crossed out. Their lengths stay, since a reply tells those elsewhere.
+/// A reply with its addresses crossed out.
+///
+/// Their lengths stay, because another part of a reply may show them.
 fn without_addresses(reply: &[u8]) -> Vec<u8> {
     const SHORTEST: usize = 8;
     let mut reply = reply.to_vec();
@@ -147,7 +153,7 @@ fn without_addresses(reply: &[u8]) -> Vec<u8> {
     reply
 }
 
-/// Shortens what has led to a difference, and tells it.
+/// Shortens the session to a difference, and returns the report.
 fn report(pair: &mut Pair, seed: u64, mut runs: Vec<Run>, difference: Difference) -> String {
     let mut counts = Counts::default();
     let mut differs_at_end =
@@ -176,7 +182,9 @@ fn report(pair: &mut Pair, seed: u64, mut runs: Vec<Run>, difference: Difference
     )
 }
 
-/// A source with as few lines as possible, as long as it `is_failing`. What makes scripts end stays.
+/// A source with as few lines as possible that `is_failing`.
+///
+/// The lines that make scripts end stay.
 fn shorter(source: &str, mut is_failing: impl FnMut(String) -> bool) -> String {
     let (head, rest) = source.split_at(generator::prelude_len(source));
     let with = |lines: &[&str]| format!("{head}{}", lines.join("\n"));
@@ -188,7 +196,7 @@ fn told(run: &Run) -> String {
     let texts = |texts: &[Vec<u8>]| {
         texts.iter().map(|text| format!(" '{}'", text.escape_ascii())).collect::<String>()
     };
-    // What all begin with is left out: a script with an empty line in it is one with that there.
+    // The common beginning is left out. An empty line in a script stands for it.
     let source = run.source.replace(generator::PRELUDE, "\n");
     format!("-- {:?}, keys{}, argv{}\n{source}\n", run.resp, texts(&run.keys), texts(&run.argv))
 }

@@ -1,14 +1,14 @@
-//! From what brings a difference about to the few parts of it that matter.
+//! The search for the few parts of an input that cause a difference.
 
 use std::time::{Duration, Instant};
 
-/// How long one search may take.
+/// The longest time of one search.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// From here on every length is tried, at every place.
+/// The length from which on every length is tried, at every place.
 const SHORT: usize = 12;
 
-/// Leaves out what can be left out: ever shorter runs of parts, as long as the rest `is_failing`.
+/// Removes parts as long as the rest `is_failing`, in shorter and shorter runs.
 pub fn shrink<T: Clone>(mut parts: Vec<T>, mut is_failing: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let deadline = Instant::now() + PATIENCE;
     let mut length = parts.len().div_ceil(2);

@@ -1,5 +1,6 @@
-//! The two sides: an engine, and a redis-server. The host of the engine sends its commands to the same server, so both see the same
-//! data.
+//! The two sides: an engine, and a redis-server.
+//!
+//! The engine's host sends its commands to the same server, so both see the same data.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -12,7 +13,7 @@ use sha1::{Digest, Sha1};
 
 use super::redis::Redis;
 
-/// A script and what it is run with.
+/// A script with its keys, arguments and client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub source: String,
@@ -20,7 +21,7 @@ pub struct Run {
     pub argv: Vec<Vec<u8>>,
     /// The version of the client's replies.
     pub resp: Resp,
-    /// Whether the engine holds on to what it has compiled, for a later run of the same source.
+    /// Whether the engine keeps the compiled script for a later run of the same source.
     pub is_kept: bool,
 }
 
@@ -29,7 +30,7 @@ struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// No script takes so long.
+/// A time that no script takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Client {
@@ -43,12 +44,12 @@ impl Client {
         client
     }
 
-    /// Asks a server that lives.
+    /// Asks the server, which must be alive.
     fn ask(&mut self, args: &[&[u8]]) -> Vec<u8> {
         self.try_to_ask(args).expect("the server lives")
     }
 
-    /// Returns nothing if the server has ended.
+    /// Asks the server. Returns `None` if it has ended.
     fn try_to_ask(&mut self, args: &[&[u8]]) -> Option<Vec<u8>> {
         let mut request = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {
@@ -79,15 +80,17 @@ impl Client {
     }
 }
 
-/// Runs the commands of scripts on the server.
+/// A host that runs scripts' commands on the server.
 struct Forward {
     v2: Client,
     v3: Client,
 }
 
 impl Forward {
-    /// Whether a command takes so many arguments, as far as the table of commands says. That is all that redis-server asks before it
-    /// runs a script's command, which may then find them too few itself.
+    /// Whether a command takes this number of arguments, according to the table of commands.
+    ///
+    /// redis-server checks nothing else before it runs a script's command. The command itself may then find
+    /// the arguments too few.
     fn may_count(&mut self, args: &[&[u8]]) -> bool {
         let info = self.v2.ask(&[b"COMMAND", b"INFO", args[0]]);
         let info = String::from_utf8_lossy(&info);
@@ -133,17 +136,17 @@ impl Host for Forward {
 /// The two sides.
 pub struct Pair {
     engine: Engine,
-    /// What the engine has compiled, by source.
+    /// The compiled scripts that the engine keeps, by source.
     kept: HashMap<String, Handle>,
     host: Forward,
     v2: Client,
     v3: Client,
-    /// Lives as long as the others ask it.
+    /// The server, which must outlive its clients.
     _server: Redis,
 }
 
 impl Pair {
-    /// Starts both; returns nothing if there is no redis-server on this machine.
+    /// Starts both sides. Returns `None` if no redis-server is installed.
     pub fn start() -> Option<Self> {
         let server = Redis::start()?;
         let connect = |resp| Client::new(&server, resp);
@@ -157,12 +160,12 @@ impl Pair {
         })
     }
 
-    /// Begins anew: with another engine, and with another state of the server's.
+    /// Begins anew: with another engine, and with another Lua state in the server.
     pub fn reset(&mut self) {
         self.engine = engine();
         self.kept.clear();
         self.v2.ask(&[b"SCRIPT", b"FLUSH", b"SYNC"]);
-        // The server's `math.random` goes on where the state before has left it.
+        // The server's `math.random` continues from the earlier state.
         let start = Run {
             source: "math.randomseed(0)".into(),
             keys: Vec::new(),
@@ -173,8 +176,9 @@ impl Pair {
         self.replies(&start);
     }
 
-    /// The replies of both sides, each on an empty database. If the script has ended redis-server there is nothing to compare, and
-    /// both sides are begun anew.
+    /// The replies of both sides, each on an empty database.
+    ///
+    /// If the script has ended redis-server, there is nothing to compare, and both sides begin anew.
     pub fn replies(&mut self, run: &Run) -> Option<(Vec<u8>, Vec<u8>)> {
         self.v2.ask(&[b"FLUSHALL"]);
         let Some(theirs) = self.server_reply(run) else {

@@ -1,12 +1,16 @@
-//! Makes statements. Each is on lines of its own, so that scripts can be shortened by lines, and what a line needs to come to an end
-//! is on the same line.
+//! The statements of generated scripts.
+//!
+//! Each is on lines of its own, so scripts can be shortened by lines. If a line needs something to come to an
+//! end, that is on the same line.
 
 use super::generator::{Generator, Kind};
 
-/// How deep statements nest.
+/// The greatest depth to which statements nest.
 const MAX_DEPTH: usize = 3;
 
-/// What is done to a table `@`. No table is put into another that is already there: there are no circles.
+/// The statements about a table `@`.
+///
+/// No table is put into another that already exists, so there are no circles.
 const TABLE_FORMS: &[&str] = &[
     "@[$k] = $x",
     "@[$k] = $x",
@@ -31,7 +35,7 @@ const TABLE_FORMS: &[&str] = &[
     "emit(@)",
 ];
 
-/// How a script runs a command: the last form does not catch its error.
+/// The ways to run a command. The last form does not catch its error.
 const COMMAND_FORMS: &[&str] = &[
     "emit(redis.pcall($c))",
     "emit(redis.pcall($c))",
@@ -43,7 +47,7 @@ const COMMAND_FORMS: &[&str] = &[
     "emit(redis.call($c))",
 ];
 
-/// What reads globals, or is refused.
+/// Statements that read globals, or are refused.
 const GLOBAL_FORMS: &[&str] = &[
     "emit(type(string), type(redis.call), type(redis.nosuch), type(math.pi), _VERSION)",
     "emit(pcall(function() redis.field = $x end))",
@@ -52,7 +56,7 @@ const GLOBAL_FORMS: &[&str] = &[
     "emit(pcall(function() return `nosuch|x|foo|debug|io|require|print|dofile|getfenv|newproxy|self` end))",
 ];
 
-/// What sets globals, or looks so.
+/// Statements that set globals, or seem to.
 const SET_GLOBAL_FORMS: &[&str] = &[
     "emit(pcall(function() `x|redis|KEYS|ARGV|tostring|_G` = $x end))",
     "emit(pcall(function() local function inner() return function() undeclared = 1 end end inner()() end))",
@@ -63,7 +67,7 @@ const SET_GLOBAL_FORMS: &[&str] = &[
     "emit(pcall(function() x, y = 1, $x end))",
 ];
 
-/// Calls of functions that keep a state, and of what `redis` has besides commands.
+/// Calls of functions with a state, and of the functions of `redis` besides commands.
 const HELPER_FORMS: &[&str] = &[
     "math.randomseed(`1|42|-1|1.5|'7'|2^31|0|1e100`)",
     "emit(math.random(), math.random(100), math.random(5, 9), math.random(-3, 3))",
@@ -84,7 +88,7 @@ const HELPER_FORMS: &[&str] = &[
         encode_number_precision|decode_invalid_numbers|encode_keep_buffer`(`|3|1000|14|true|false|'null'|true, 2, 10|'x'|nil`) end))",
 ];
 
-/// What is done with an object `@`, which another, `&`, has the metatable of.
+/// Expressions with an object `@`, whose metatable another object `&` shares.
 const OBJECT_FORMS: &[&str] = &[
     "@ `+|-|*|/|%|^|..` `&|$x|{}`",
     "`&|$x|{}` `+|-|*|/|%|^|..` @",
@@ -103,7 +107,7 @@ const OBJECT_FORMS: &[&str] = &[
     "table.concat({@}, ',')",
 ];
 
-/// Calls that call a function `&` of the script.
+/// Calls that take a function `&` of the script.
 const CALLBACK_FORMS: &[&str] = &[
     "($s):gsub('%w', &, 3)",
     "($s):gsub('%w', &, 3)",
@@ -121,7 +125,7 @@ const CODE: &str = "\"`return KEYS|return #ARGV, ARGV[1]|KEYS[1] = 1 return KEYS
     return redis.call('GET', 'k1')|local a = {} a.b.c = 1|return _G.KEYS|\\nerror({err = 'FAIL made'})|return 1 +|KEYS = {}|\
     return function() y = 2 end|for i = 1, 2 do ARGV[i] = i end return ARGV`\"";
 
-/// How the script compiles the code `&`, and what mentions the globals' table.
+/// The ways to compile the code `&`, and statements with the globals' table.
 const CODE_FORMS: &[&str] = &[
     "emit(pcall(function() return loadstring(&`||, '=made'|, '@made'|, 'made'`)(1, 2) end))",
     "emit(pcall(function() return loadstring(&`||, '=made'|, '@made'|, 'made'`)(1, 2) end))",
@@ -141,7 +145,7 @@ const RECURSION_FORMS: &[&str] = &[
     "local function @(n) if n > 0 then return pcall(@, n - 1) end error($g) end\nemit(@(3 * $d))",
 ];
 
-/// What an error passes through that a function `&` raises.
+/// The functions through which an error of a function `&` passes.
 const PASSAGE_FORMS: &[&str] = &[
     "function() return coroutine.wrap(&)() end",
     "function() return ('abc'):gsub('b', &) end",
@@ -154,7 +158,7 @@ const PASSAGE_FORMS: &[&str] = &[
     "function() local e = {pcall(&)} return e[2] end",
 ];
 
-/// How a function with the rest `&` runs in protected mode.
+/// The ways to run a function with the rest `&` in protected mode.
 const PROTECTED_FORMS: &[&str] = &[
     "emit(xpcall(function&, `function(e) return e end|tostring|type|function(e) return {e} end|function(e) error('again') end|\
         function(e) return redis.pcall('GET', 'k1') end|function() end|error|nil|1`))",
@@ -163,7 +167,7 @@ const PROTECTED_FORMS: &[&str] = &[
     "emit(pcall(function&, $X))",
 ];
 
-/// How a coroutine `@` of a function with the rest `&` runs.
+/// The ways to run a coroutine `@` of a function with the rest `&`.
 const COROUTINE_FORMS: &[&str] = &[
     "local @ = coroutine.wrap(function&)\nemit(pcall(@))\nemit(pcall(@))",
     "local @ = coroutine.create(function&)\n\
@@ -173,7 +177,7 @@ const COROUTINE_FORMS: &[&str] = &[
         emit(coroutine.status(@), coroutine.running())",
 ];
 
-/// The heads of loops, with a number `@`, and what they end with.
+/// The heads of loops with a number `@`, and their ends.
 const LOOP_FORMS: &[(&str, &str)] = &[
     ("for @ = `1, 3|3, 1, -1|0, 1, 0.25|1, 0|-1, 1|'1', 2|1, 2^53, 2^52|1, 3, 0.7` do tick()", "end"),
     ("for @ = `1, 3|3, 1, -1|0, 1, 0.25|1, 0|-1, 1|'1', 2|1, 2^53, 2^52|1, 3, 0.7` do tick()", "end"),
@@ -285,7 +289,7 @@ impl Generator<'_> {
         self.form(&COMMAND_FORMS[..n_forms], 1)
     }
 
-    /// Statements about names that are no local variables.
+    /// Statements about names that are not local variables.
     fn global(&mut self) -> String {
         let (reads, sets) =
             if self.plan.is_bold { ("emit(nosuch)", "x = $x") } else { ("emit(_VERSION)", "local x = $x") };
@@ -378,7 +382,7 @@ impl Generator<'_> {
         self.form_of(forms, &name, 1).replace('&', &rest)
     }
 
-    /// Tables with a metatable, and what can be done to them.
+    /// Tables with a metatable, and operations on them.
     fn objects(&mut self) -> String {
         let [one, other, shared] = [Kind::Object, Kind::Object, Kind::Map].map(|kind| self.new_name(kind));
         let metatable = self.metatable(2);
@@ -393,7 +397,7 @@ impl Generator<'_> {
         made
     }
 
-    /// Functions that others call, with commands and errors in them.
+    /// Functions that others call, which run commands and raise errors.
     fn callbacks(&mut self) -> String {
         let was_bold = std::mem::replace(&mut self.plan.is_bold, true);
         let function = self.function_scope(false, |this| {
@@ -410,7 +414,7 @@ impl Generator<'_> {
         }
     }
 
-    /// An error that passes through one thing after the other.
+    /// An error that passes through several functions.
     fn error_passing(&mut self) -> String {
         let mut function = self.fill("function() tick()\n$E\nend", 1);
         for _ in 0..1 + self.below(3) {
@@ -424,7 +428,7 @@ impl Generator<'_> {
     }
 }
 
-/// A value of a kind for a variable: not too long a text.
+/// A value of a kind for a variable. A text is cut to 200 bytes.
 fn limited(kind: Kind, value: String) -> String {
     if kind == Kind::Text { format!("({value}):sub(1, 200)") } else { value }
 }

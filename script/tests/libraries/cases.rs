@@ -1,9 +1,11 @@
-//! Makes expressions of Lua at random, and scripts that show their values.
+//! Random expressions of Lua, and scripts that show their values.
 
 use super::random::Random;
 
-/// Defines `show`, which writes values exactly: numbers with 17 digits, strings with each byte that is not plain ASCII as a number,
-/// and tables in their own order, which must be Redis's, unless they went through `unordered`.
+/// The source of `show`, which writes values exactly.
+///
+/// Numbers have 17 digits. In strings each byte that is not plain ASCII becomes a number. Tables keep their
+/// own order, which must be Redis's, unless they went through `unordered`.
 const SHOW: &str = r#"
 local format, byte, pieces, sort = string.format, string.byte, table.concat, table.sort
 local show
@@ -150,7 +152,7 @@ fn random_pattern(random: &mut Random) -> String {
     out
 }
 
-/// What is not a string, most often none.
+/// Values that are mostly no strings.
 const ODD: &[&str] = &["nil", "12", "1.5", "{}", "true", "function() end", "-0", "1e300"];
 
 fn subject(random: &mut Random) -> String {
@@ -445,7 +447,9 @@ const KEYS: &[&str] = &[
 
 const SPACES: &[&str] = &["", "", "", " ", "\n", "\t \r", "\0", "x"];
 
-/// How many elements a table has: mostly few, at times more than cross into Lua at once.
+/// The number of elements of a table.
+///
+/// It is mostly small, but sometimes larger than the number that crosses into Lua at once.
 fn n_items(random: &mut Random) -> usize {
     let most = if random.one_in(8) { 40 } else { 5 };
     random.below(most)
@@ -674,7 +678,9 @@ fn packed(random: &mut Random, depth: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A call of one of the functions that unpack. Keys may be tables, whose order is that of their addresses.
+/// A call of one of the functions that unpack.
+///
+/// Keys may be tables. Their order is that of their addresses.
 pub fn unpack(random: &mut Random) -> String {
     let mut data = Vec::new();
     for _ in 0..random.below(4) {

@@ -1,18 +1,20 @@
-//! What must not bring a server down: faults of other servers by their CVE numbers, and work without end.
+//! Tests against inputs that could bring a server down.
+//!
+//! They are faults of other servers, by their CVE numbers, and work without end.
 
 use braid_script::library::Checkpoint;
 
 use super::cases::script;
 use super::ours;
 
-/// Asserts what an expression gives, as `show` writes it.
+/// Asserts the values of an expression, as `show` writes them.
 #[track_caller]
 fn assert_gives(expression: &str, expected: &str) {
     let answer = ours::run(&script(&[expression.to_owned()]));
     assert_eq!(String::from_utf8_lossy(&answer), expected, "{expression}");
 }
 
-/// Asserts that an expression asks whether to go on, and ends when it must not.
+/// Asserts that an expression asks whether to continue, and ends when it must.
 #[track_caller]
 fn assert_ends_when_killed(expression: &str) {
     let lua = ours::state();
@@ -161,7 +163,9 @@ fn a_state_that_is_full_gets_an_error() {
     }
 }
 
-/// Tables of more values than are made in one go, open ones among them, and texts that are not as they stand in the data.
+/// Tables of more values than are made at once, open ones among them.
+///
+/// Their texts differ from those in the data.
 #[test]
 fn large_data_is_made_in_pieces_and_whole() {
     const ROW: &str = r#"{ n = i, t = "\"" .. i, list = { i, { i } } }"#;

@@ -1,5 +1,7 @@
-//! The libraries answer what redis-server 7.0 answers: fixed cases with their answers written down, and thousands of generated
-//! ones, of which redis-server is asked too, where it is installed.
+//! Comparison of the libraries' answers with those of redis-server 7.0.
+//!
+//! Fixed cases have their answers written down. Thousands of cases are generated. For those redis-server is
+//! asked too, where it is installed.
 
 mod cases;
 mod fixed;
@@ -10,15 +12,17 @@ mod redis;
 
 use random::Random;
 
-/// How many cases go into one script.
+/// The number of cases in one script.
 const CASES_A_SCRIPT: usize = 25;
 
-/// Returns the number in an environment variable: `BRAID_SEED` makes other choices, `BRAID_CASES` more or fewer.
+/// Returns the number in an environment variable.
+///
+/// `BRAID_SEED` makes other choices, `BRAID_CASES` makes more or fewer cases.
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
-/// Compares `n_cases` of what `generate` makes, and says which expression gave two answers.
+/// Compares `n_cases` expressions of `generate`, and reports the one with two answers.
 fn compare(seed: u64, n_cases: usize, generate: fn(&mut Random) -> String) {
     let Some(mut redis) = redis::Redis::start() else { return };
     let mut random = Random::new(seed ^ variable("BRAID_SEED").unwrap_or(0));

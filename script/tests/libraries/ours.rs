@@ -3,7 +3,7 @@
 use braid_script::library;
 use mlua::{Function, Lua, LuaOptions, StdLib, Value};
 
-/// What the engine's `pcall` does: an error of a library is a value.
+/// The engine's treatment of errors in `pcall`: an error of a library is a value.
 const PROTECTED_CALL: &str = "
     local pcall, thrown = ...
     local function outcome(succeeded, ...)
@@ -35,12 +35,12 @@ fn make_state() -> mlua::Result<Lua> {
     Ok(lua)
 }
 
-/// Returns what a script returns, which must be a string; an error's text otherwise.
+/// Returns the string that a script returns, or its error's text.
 pub fn run(script: &str) -> Vec<u8> {
     evaluate(&state(), script)
 }
 
-/// Like [`run`], in a state that there is.
+/// Like [`run`], in an existing state.
 pub fn evaluate(lua: &Lua, script: &str) -> Vec<u8> {
     match lua.load(script).set_name("@user_script").eval::<mlua::LuaString>() {
         Ok(text) => text.as_bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! Choices that a seed determines.
+//! Random choices that a seed determines.
 
 /// A generator of numbers: splitmix64.
 pub struct Random(u64);

@@ -1,4 +1,4 @@
-//! A redis-server that is asked for its answers.
+//! A redis-server with which replies are compared.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,16 +6,18 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A running redis-server, which ends with this.
+/// A running redis-server. It ends when this is dropped.
 pub struct Redis {
     process: Child,
     stream: BufReader<UnixStream>,
-    /// Where its socket is.
+    /// The folder of its socket.
     pub folder: PathBuf,
 }
 
 impl Redis {
-    /// Starts one, or returns `None` if there is none on this machine; `BRAID_REQUIRE_REDIS` makes that a failure.
+    /// Starts a server, or returns `None` if none is installed.
+    ///
+    /// `BRAID_REQUIRE_REDIS` makes that a failure.
     pub fn start() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
@@ -43,7 +45,7 @@ impl Redis {
         Some(Self { process, stream: BufReader::new(stream), folder })
     }
 
-    /// Returns what a script returns, which must be a string; an error's text otherwise.
+    /// Returns the string that a script returns, or its error's text.
     pub fn eval(&mut self, script: &str) -> Vec<u8> {
         let head = format!("*3\r\n$4\r\nEVAL\r\n${}\r\n", script.len());
         let stream = self.stream.get_mut();
@@ -74,7 +76,7 @@ fn wait_until_ready(process: &mut Child) {
         line.clear();
         assert!(lines.read_line(&mut line).expect("a log of text") > 0, "redis-server did not start");
     }
-    // What it logs later must find a reader.
+    // The server's later log lines need a reader.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
 }
 

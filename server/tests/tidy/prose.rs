@@ -30,7 +30,6 @@ const EXEMPT: Exceptions = &[
     ("docs/differences.md", LENGTH, OLD),
     ("docs/differences.md", CLAUSES, OLD),
     ("comments of storage", CLAUSES, OLD),
-    ("comments of script", CLAUSES, OLD),
     ("comments of server", CLAUSES, OLD),
     ("comments of bench", CLAUSES, OLD),
 ];

@@ -1,4 +1,4 @@
-//! `cjson.decode`.
+//! The function `cjson.decode`.
 
 use mlua::{Lua, MultiValue};
 
@@ -9,14 +9,14 @@ use crate::library::builder::{Builder, Kind, MAX_DEPTH, Part};
 use crate::library::meter::{Meter, Work};
 use crate::library::raised::Failure;
 
-/// Returns the value that argument 1 is the JSON of.
+/// Returns the value of the JSON in argument 1.
 pub(super) fn decode(lua: &Lua, mut arguments: Arguments, settings: Settings) -> Result<MultiValue, Failure> {
     if arguments.count() != 1 {
         return Err(Failure::argument(1, "expected 1 argument"));
     }
     let text = arguments.string(lua, 1)?;
     let text = text.as_bytes();
-    // The first character of JSON is ASCII, so a zero byte among the first two tells of wider characters.
+    // The first character of JSON is ASCII. So a zero byte among the first two shows wider characters.
     if text.len() >= 2 && text[..2].contains(&0) {
         return Err(Failure::fixed("JSON parser does not support UTF-16 or UTF-32"));
     }
@@ -39,17 +39,17 @@ struct Decoder<'a> {
     lua: &'a Lua,
     lexer: Lexer<'a>,
     builder: Builder<'a>,
-    /// What the open tables are.
+    /// The kinds of the open tables.
     kinds: Vec<Kind>,
     meter: Meter<'a>,
     max_depth: usize,
 }
 
-/// What follows a value.
+/// The continuation after a value.
 enum Next<'a> {
     /// Another value, which begins with this token.
     Value(Token<'a>),
-    /// Nothing: the outermost value is complete.
+    /// The outermost value is complete.
     Done,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Decoder<'a> {
         Failure::text(format!("Expected {expected} but found {found} at character {character}"))
     }
 
-    /// Reads one value with all that is in it.
+    /// Reads one value with its contents.
     fn value(&mut self) -> Result<(), Failure> {
         let mut token = self.token()?;
         loop {
@@ -96,7 +96,7 @@ impl<'a> Decoder<'a> {
         Ok(self.builder.push(self.lua, part)?)
     }
 
-    /// Opens a table; returns the token of its first value, or `None` if it has none.
+    /// Opens a table. Returns the token of its first value, or `None` if it has none.
     fn begin(&mut self, token: &Token<'_>) -> Result<Option<Token<'a>>, Failure> {
         let (kind, end) = match token {
             Token::ObjectBegin => (Kind::Map, Token::ObjectEnd),
@@ -134,7 +134,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads what follows a value that is complete, and closes tables that are.
+    /// Reads the tokens after a complete value, and closes complete tables.
     fn after(&mut self) -> Result<Next<'a>, Failure> {
         loop {
             let Some(&kind) = self.kinds.last() else { return Ok(Next::Done) };

@@ -1,4 +1,4 @@
-//! `cjson.encode`.
+//! The function `cjson.encode`.
 
 use mlua::{Lua, LuaString, Table, Value};
 
@@ -33,9 +33,9 @@ struct Level {
     is_first: bool,
 }
 
-/// What is still to be written of a table.
+/// The part of a table that is not written yet.
 enum Rest {
-    /// An array whose values, with their keys, were all read with its keys.
+    /// The keys and values of an array that were all read with its keys.
     Read(std::vec::IntoIter<Value>),
     Elements {
         next: i32,
@@ -171,14 +171,16 @@ impl Encoder<'_> {
     }
 }
 
-/// Whether keys and values in turn have the keys from 1 to `last`, one after the other.
+/// Whether `read` has exactly the keys from 1 to `last`, in order.
+///
+/// Its items are keys and values in turn.
 fn is_in_order(read: &[Value], last: i32) -> bool {
     let keys = read.iter().step_by(2).enumerate();
     read.len() == 2 * last as usize && { keys }
         .all(|(at, key)| matches!(key, Value::Integer(key) if *key == at as i64 + 1))
 }
 
-/// Finds out whether a table's keys are those of an array.
+/// The facts of a table's keys that show whether it is an array.
 #[derive(Default)]
 struct Indices {
     count: i32,
@@ -187,7 +189,7 @@ struct Indices {
 }
 
 impl Indices {
-    /// Adds a key; returns whether others still matter.
+    /// Adds a key. Returns whether further keys still matter.
     fn add(&mut self, key: &Value) -> bool {
         match as_number(key).filter(|index| *index >= 1.0 && index.floor() == *index) {
             Some(index) => {
@@ -207,7 +209,8 @@ impl Indices {
             return Ok(None);
         }
         let ratio = settings.sparse_ratio;
-        // The product wraps as an `int` does: with an immense ratio Redis finds arrays sparse that are not.
+        // The product wraps as an `int` does. With an immense ratio Redis takes arrays that are not sparse
+        // for sparse ones.
         let is_sparse =
             ratio > 0 && self.last > self.count.wrapping_mul(ratio) && self.last > settings.sparse_safe;
         match (is_sparse, settings.converts_sparse) {
@@ -223,7 +226,7 @@ fn refusal(value: &Value, reason: &str) -> Failure {
     Failure::text(format!("Cannot serialise {}: {reason}", type_name(value)))
 }
 
-/// The bytes that a string does not show as they are.
+/// The bytes that must be escaped in a string.
 const NEEDS_ESCAPE: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

@@ -1,7 +1,7 @@
 //! The global `cjson`: JSON to and from Lua's values.
 //!
-//! A table is an array if all its keys are whole numbers from 1 on and it is not too sparse; an empty one is an object. Null is
-//! `cjson.null`, a light userdata without an address.
+//! A table is an array if all its keys are whole numbers from 1 on and it is not too sparse. An empty table
+//! is an object. Null is `cjson.null`, a light userdata without an address.
 
 mod decode;
 mod encode;
@@ -23,7 +23,7 @@ pub(super) fn install(lua: &Lua) -> mlua::Result<()> {
     lua.globals().raw_set("cjson", module)
 }
 
-/// Makes a table of the functions with settings of its own.
+/// Makes a table of the functions, which has settings of its own.
 fn module(lua: &Lua, crossing: &Rc<Crossing>) -> mlua::Result<Table> {
     let settings = Rc::new(Cell::new(Settings::default()));
     let table = lua.create_table()?;

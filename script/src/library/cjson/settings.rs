@@ -1,4 +1,4 @@
-//! What scripts may set.
+//! The settings that scripts may change.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use mlua::{Lua, MultiValue, Table, Value};
 use crate::library::arguments::Arguments;
 use crate::library::raised::{Failure, function};
 
-/// What becomes of NaN and infinity, which JSON does not have.
+/// The treatment of NaN and infinity, which JSON does not have.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum InvalidNumbers {
     Refused,
@@ -19,20 +19,22 @@ pub(super) enum InvalidNumbers {
 /// The settings of one table of functions.
 #[derive(Clone, Copy)]
 pub(super) struct Settings {
-    /// Whether a too sparse array becomes an object; it is refused otherwise.
+    /// Whether an array that is too sparse becomes an object. Otherwise it is refused.
     pub(super) converts_sparse: bool,
-    /// An array is too sparse if it has this many times fewer elements than its last index says; 0 allows all.
+    /// The ratio beyond which an array is too sparse, or 0 to allow all.
+    ///
+    /// It is that of the last index to the count of elements.
     pub(super) sparse_ratio: i32,
-    /// Up to this last index no array is too sparse.
+    /// The largest last index up to which no array is too sparse.
     pub(super) sparse_safe: i32,
     pub(super) encode_max_depth: i32,
     pub(super) decode_max_depth: i32,
-    /// How many significant digits of a number are written.
+    /// The number of significant digits that are written.
     pub(super) precision: i32,
-    /// Has no effect that a script could see: buffers are not kept.
+    /// A setting without an effect that a script could see: buffers are not kept.
     keeps_buffer: bool,
     pub(super) encoded_invalid: InvalidNumbers,
-    /// Whether infinity, NaN, hexadecimal digits and leading zeros and pluses are read.
+    /// Whether to read infinity, NaN, hexadecimal digits, leading zeros and pluses.
     pub(super) decodes_invalid: bool,
 }
 
@@ -52,7 +54,9 @@ impl Default for Settings {
     }
 }
 
-/// A function that changes settings and returns them. It has the number of arguments that it takes.
+/// A function that changes settings and returns them.
+///
+/// The table has the number of its arguments.
 type Configure = fn(&Lua, &mut Arguments, &mut Settings) -> Result<MultiValue, Failure>;
 
 const FUNCTIONS: [(&str, usize, Configure); 7] = [
@@ -108,7 +112,9 @@ fn sparse_array(
     Ok(MultiValue::from_vec(vec![converts, ratio, safe]))
 }
 
-/// Sets a number, if one is given, and returns it. A refusal always names the first argument.
+/// Sets a number to an argument that is present, and returns it.
+///
+/// A refusal always names the first argument.
 fn integer(
     lua: &Lua,
     arguments: &Arguments,
@@ -128,7 +134,7 @@ fn integer(
     Ok(Value::Integer(i64::from(*setting)))
 }
 
-/// Sets what is on or off, if argument 1 is given, and returns it.
+/// Sets a switch to argument 1, if that is present, and returns it.
 fn switch(lua: &Lua, arguments: &mut Arguments, setting: &mut bool) -> Result<Value, Failure> {
     if let Some(choice) = choice(lua, arguments, &["off", "on"])? {
         *setting = choice == 1;
@@ -136,7 +142,9 @@ fn switch(lua: &Lua, arguments: &mut Arguments, setting: &mut bool) -> Result<Va
     Ok(Value::Boolean(*setting))
 }
 
-/// Returns which of the names argument 1 is, or `None` if it is not given. False and true are the first two.
+/// Returns the index of argument 1 among the names, or `None` if it is absent.
+///
+/// False and true are the first two.
 fn choice(lua: &Lua, arguments: &mut Arguments, names: &[&str]) -> Result<Option<usize>, Failure> {
     match arguments.get(1) {
         None | Some(Value::Nil) => return Ok(None),

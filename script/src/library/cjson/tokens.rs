@@ -1,4 +1,4 @@
-//! Takes JSON apart into tokens. Nothing here knows a Lua state.
+//! Splits JSON into tokens. This module does not know a Lua state.
 
 use std::borrow::Cow;
 
@@ -18,12 +18,12 @@ pub(super) enum Token<'a> {
     Colon,
     Comma,
     End,
-    /// What is no token, and why.
+    /// Bytes that are no token, with the reason.
     Invalid(&'static str),
 }
 
 impl Token<'_> {
-    /// Returns what an error calls it.
+    /// Returns the name of the token in errors.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::ObjectBegin => "T_OBJ_BEGIN",
@@ -45,7 +45,7 @@ impl Token<'_> {
 const INVALID_NUMBER: Token<'_> = Token::Invalid("invalid number");
 const INVALID_TOKEN: Token<'_> = Token::Invalid("invalid token");
 
-/// Reads tokens from the left to the right. A zero byte outside a string ends the text.
+/// A reader of tokens, from left to right. A zero byte outside a string ends the text.
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -58,12 +58,12 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0, token_start: 0, reads_invalid_numbers }
     }
 
-    /// Returns how many bytes were read.
+    /// Returns the number of bytes read.
     pub(super) fn position(&self) -> usize {
         self.at
     }
 
-    /// Returns where the last token begins, or the byte of it that is wrong.
+    /// Returns the position at which the last token begins, or that of its wrong byte.
     pub(super) fn token_start(&self) -> usize {
         self.token_start
     }
@@ -72,7 +72,7 @@ impl<'a> Lexer<'a> {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    /// Reads the next token. After [`Token::End`] and [`Token::Invalid`] it stays where it is.
+    /// Reads the next token. After [`Token::End`] and [`Token::Invalid`] it does not advance.
     pub(super) fn next(&mut self) -> Token<'a> {
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
@@ -154,7 +154,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Goes on to the next quote, backslash or zero byte, or to the end.
+    /// Advances to the next quote, backslash or zero byte, or to the end.
     fn skip_plain(&mut self) {
         let rest = &self.text[self.at..];
         self.at += memchr::memchr3(b'"', b'\\', 0, rest).unwrap_or(rest.len());
@@ -181,7 +181,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Reads `\u` with its four digits, or two of them that make one character together.
+    /// Reads `\u` with its four digits, or two of them that form one character.
     fn unicode(&mut self, value: &mut Vec<u8>) -> Option<()> {
         let first = self.code_unit(self.at)?;
         let is_surrogate = first & 0xf800 == 0xd800;
@@ -204,8 +204,10 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether a number is one that C reads and JSON does not have: with a plus, hexadecimal, with a leading zero, infinity or NaN.
-/// What it lets pass may still be none.
+/// Whether C reads a number that JSON does not have.
+///
+/// Such numbers have a plus, hexadecimal digits or a leading zero, or are infinity or NaN. A text that passes
+/// may still be no number.
 fn is_invalid_number(text: &[u8]) -> bool {
     let unsigned = match text {
         [b'+', ..] => return true,

@@ -1,6 +1,6 @@
 //! The global `cmsgpack`: MessagePack to and from Lua's values.
 //!
-//! It is the format's older form: no types for bytes, times and extensions.
+//! It is the format's older form, without types for bytes, times and extensions.
 
 mod pack;
 #[expect(unsafe_code, reason = "makes short values on Lua's own stack")]

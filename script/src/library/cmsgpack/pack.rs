@@ -1,4 +1,4 @@
-//! `cmsgpack.pack`.
+//! The function `cmsgpack.pack`.
 
 use mlua::{Lua, LuaString, Table, Value};
 
@@ -8,13 +8,13 @@ use crate::library::meter::{MAX_STRING_BYTES, Meter, Work};
 use crate::library::raised::Failure;
 use crate::library::tables::{Crossing, Pairs, scan};
 
-/// Tables within so many others are written as nil.
+/// The number of enclosing tables from which on a table is written as nil.
 const MAX_NESTING: usize = 16;
 
-/// How many values one call writes: in Redis each takes two of the 8000 places of Lua's stack.
+/// The most values that one call writes. In Redis each takes two of the 8000 places of Lua's stack.
 const MAX_ARGUMENTS: usize = 4000;
 
-/// Returns the arguments one after the other.
+/// Returns the arguments as MessagePack, one after the other.
 pub(super) fn pack(lua: &Lua, mut arguments: Arguments, crossing: &Crossing) -> Result<LuaString, Failure> {
     match arguments.count() {
         0 => return Err(Failure::argument(0, "MessagePack pack needs input.")),
@@ -37,7 +37,7 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Appends a value. It calls itself no deeper than tables may nest.
+    /// Appends a value. Its recursion is at most as deep as tables may nest.
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Failure> {
         self.meter.spend(1)?;
         match value {
@@ -62,7 +62,9 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Appends a length of two bytes with the tag `short`, or of four with the next one.
+    /// Appends a length and its tag.
+    ///
+    /// The length has two bytes with the tag `short`, or four with the next tag.
     fn length(&mut self, short: u8, length: usize) {
         if length <= 0xffff {
             self.out.push(short);
@@ -73,7 +75,9 @@ impl Packer<'_> {
         }
     }
 
-    /// Appends a number: as an integer if it is one, else in four bytes if these hold it exactly.
+    /// Appends a number, as an integer if it is one.
+    ///
+    /// Any other number takes four bytes if these hold it exactly, otherwise eight.
     fn number(&mut self, value: f64) {
         let whole = truncate(value);
         if value.is_finite() && whole as f64 == value {
@@ -87,7 +91,7 @@ impl Packer<'_> {
         }
     }
 
-    /// Appends an integer in the shortest form; one that is not negative in a form without a sign.
+    /// Appends an integer in the shortest form. One that is not negative gets a form without a sign.
     fn integer(&mut self, value: i64) {
         let bytes = value.to_be_bytes();
         let (tag, n_bytes) = match value {
@@ -145,7 +149,7 @@ impl Packer<'_> {
     }
 }
 
-/// Returns the number that a key is, if it may be an array's index.
+/// Returns the index that a key is, if it may be an array's index.
 fn as_index(key: &Value) -> Option<i32> {
     let number = as_number(key)?;
     let index = truncate_32(number);

@@ -1,5 +1,7 @@
-//! `cmsgpack.unpack` of short data, as scripts keep it in fields and arguments: its values go straight to Lua's own stack (see
-//! [`crate::stack`]). What is long, deep or wrong is left to [`unpack`](super::unpack), which can be ended, and says what is wrong.
+//! `cmsgpack.unpack` of short data, as scripts keep it in fields and arguments.
+//!
+//! Its values go straight to Lua's own stack (see [`crate::stack`]). Data that is long, deep or wrong is left
+//! to [`unpack`](super::unpack). That function can be ended, and its errors say more.
 
 use std::ffi::c_int;
 
@@ -9,24 +11,28 @@ use super::unpack::{Item, Reader, refusal_of_key};
 use crate::library::builder::{self, Kind, Part};
 use crate::stack::Stack;
 
-/// Longer data is not short: nobody is asked meanwhile whether to go on.
+/// The longest data that is short. Meanwhile the host is not asked whether to continue.
 const SHORT_BYTES: usize = 4096;
 
-/// How deep tables nest at most.
+/// The greatest depth to which tables nest.
 const MAX_DEPTH: usize = 16;
 
-/// The own value of the function for all other data, which finds it as the first of the one that runs in its place.
+/// The index of the one own value of the function for all other data.
+///
+/// That function finds it at the same index when it runs in place of [`called`].
 const OF_OTHERS: c_int = 1;
-/// That function.
+/// The function for all other data.
 const OTHERS: c_int = Stack::own(2);
 
-/// Makes the function. Where it does not do, `others` runs in its place, as if it had been called itself: errors name its caller.
+/// Makes the function. For other data, `others` runs in its place.
+///
+/// `others` runs as if it had been called itself: errors name its caller.
 pub(super) fn unpack(lua: &Lua, others: Function) -> mlua::Result<Function> {
     // SAFETY: the closure owns nothing; the function's own values are on the stack.
     let function: Option<Function> = unsafe {
         lua.exec_raw(others, |state| {
             let stack = Stack::new(state);
-            // One value of its own is what mlua gives a function.
+            // mlua gives a function exactly one own value.
             if stack.push_own_of(1, OF_OTHERS) && !stack.push_own_of(1, OF_OTHERS + 1) {
                 stack.insert(1);
                 ffi::lua_pushcclosure(state, called, 2);
@@ -42,7 +48,7 @@ pub(super) fn unpack(lua: &Lua, others: Function) -> mlua::Result<Function> {
 ///
 /// Lua calls it, in protected mode, as a closure that [`unpack`] has made.
 unsafe extern "C-unwind" fn called(state: *mut lua_State) -> c_int {
-    // SAFETY: the caller's promise; no frame down to here owns anything when something raises.
+    // SAFETY: the caller's promise; no frame down to here owns anything when an error is raised.
     let stack = unsafe { Stack::new(state) };
     let n_arguments = stack.len();
     if n_arguments == 1
@@ -55,7 +61,9 @@ unsafe extern "C-unwind" fn called(state: *mut lua_State) -> c_int {
     stack.call_in_place(OTHERS)
 }
 
-/// Puts all values of the data on the stack, unless something is unusual. Raises.
+/// Puts all values of the data on the stack. Raises.
+///
+/// Returns `None` if something is unusual.
 fn put_all(stack: Stack<'_>, data: &[u8]) -> Option<()> {
     let mut reader = Reader { rest: data };
     while !reader.rest.is_empty() {
@@ -66,11 +74,11 @@ fn put_all(stack: Stack<'_>, data: &[u8]) -> Option<()> {
 
 /// Puts the next value on the stack. Raises.
 fn put_next(stack: Stack<'_>, reader: &mut Reader<'_>, depth: usize) -> Option<()> {
-    // A table, a key and a value. An error that there is no room is for the others, too.
+    // Room for a table, a key and a value. Without room, `others` raises the error.
     if !stack.has_room(3) {
         return None;
     }
-    // What an item holds lies in the data, and the error is gone before anything raises.
+    // An item only borrows from the data, and an error is dropped before anything raises.
     match reader.item().ok()? {
         Item::Value(part) => builder::push(stack, &part),
         Item::Table(kind, n_values) => {
@@ -96,7 +104,7 @@ fn put_next(stack: Stack<'_>, reader: &mut Reader<'_>, depth: usize) -> Option<(
     Some(())
 }
 
-/// Puts the next value on the stack, unless it cannot be a key. Raises.
+/// Puts the next value on the stack, unless it is not allowed as a key. Raises.
 fn put_key(stack: Stack<'_>, reader: &mut Reader<'_>, depth: usize) -> Option<()> {
     let mut ahead = Reader { rest: reader.rest };
     if let Item::Value(part) = ahead.item().ok()?

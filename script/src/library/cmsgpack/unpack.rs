@@ -9,10 +9,10 @@ use crate::library::builder::{Builder, Kind, MAX_DEPTH, Part};
 use crate::library::meter::{Meter, Work};
 use crate::library::raised::Failure;
 
-/// How many values one call returns: Lua's stack has room for 8000.
+/// The most values that one call returns. Lua's stack has room for 8000.
 const MAX_VALUES: usize = 7998;
 
-/// How many of them may be strings and tables, which mlua holds in such a stack of its own.
+/// The most strings and tables among them. mlua holds those in such a stack of its own.
 const MAX_HELD: usize = 4000;
 
 const TOO_MANY_VALUES: &str =
@@ -23,26 +23,32 @@ pub(super) fn unpack(lua: &Lua, arguments: Arguments) -> Result<MultiValue, Fail
     unpack_some(lua, arguments, 0, 0)
 }
 
-/// Returns one value of argument 1, from the offset of argument 2 on, after the offset of the next.
+/// Returns the offset of the next value, and one value of argument 1.
+///
+/// Argument 2 is the offset of that value.
 pub(super) fn unpack_one(lua: &Lua, arguments: Arguments) -> Result<MultiValue, Failure> {
     let offset = arguments.integer_or(lua, 2, 0)?;
     unpack_some(lua, arguments, 1, offset)
 }
 
-/// Returns as many values of argument 1 as argument 2 says, from the offset of argument 3 on, after the offset of the next.
+/// Returns the offset of the next value, and up to `n` values of argument 1.
+///
+/// Argument 2 is `n`, and argument 3 is the offset of the first value.
 pub(super) fn unpack_limit(lua: &Lua, arguments: Arguments) -> Result<MultiValue, Failure> {
     let limit = arguments.integer(lua, 2)?;
     let offset = arguments.integer_or(lua, 3, 0)?;
     unpack_some(lua, arguments, limit, offset)
 }
 
-/// Returns up to `limit` values from `offset` on. If both are 0, all are returned, and no offset with them.
+/// Returns the offset of the next value, and up to `limit` values from `offset` on.
+///
+/// If both are 0, it returns all values and no offset.
 fn unpack_some(lua: &Lua, mut arguments: Arguments, limit: i64, offset: i64) -> Result<MultiValue, Failure> {
     let data = arguments.string(lua, 1)?;
     let data = data.as_bytes();
     let (length, shown_offset) = (data.len() as i32, offset as i32);
     if offset < 0 || limit < 0 {
-        // Redis names the length here too.
+        // Redis shows the length as the limit too.
         let text = format!("Invalid request to unpack with offset of {shown_offset} and limit of {length}.");
         return Err(Failure::text(text));
     }
@@ -70,20 +76,20 @@ fn unpack_some(lua: &Lua, mut arguments: Arguments, limit: i64, offset: i64) -> 
     Ok(values)
 }
 
-/// What a value's first bytes say.
+/// The meaning of a value's first bytes.
 pub(super) enum Item<'a> {
     /// A value that is no table.
     Value(Part<'a>),
-    /// A table with so many values to come, keys counted.
+    /// A table, with the number of values that follow, keys included.
     Table(Kind, usize),
 }
 
 /// A table that is being read.
 struct Level {
     kind: Kind,
-    /// How many values it still needs. An announced count allocates nothing.
+    /// The number of values that it still needs. An announced count allocates nothing.
     n_left: usize,
-    /// Why the last key cannot be one. Lua says so when the key's value is assigned.
+    /// The reason why the last key is not allowed. Lua complains when the key's value is assigned.
     bad_key: Option<&'static str>,
 }
 
@@ -108,7 +114,7 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Reads one value with all that is in it. Returns whether mlua will hold it in a stack of its own.
+    /// Reads one value with its contents. Returns whether mlua will hold it in a stack of its own.
     fn value(&mut self) -> Result<bool, Failure> {
         loop {
             self.meter.spend(1)?;
@@ -144,7 +150,9 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Puts a value into its table, and closes tables that are complete. Of a value that is in none, returns whether it will be held.
+    /// Puts a value into its table, and closes tables that are complete.
+    ///
+    /// For a value outside of all tables, it returns whether mlua will hold the value.
     fn put(&mut self, mut part: Part<'a>) -> Result<Option<bool>, Failure> {
         loop {
             if let Some(level) = self.levels.last_mut() {
@@ -171,13 +179,13 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-/// What is still to be read.
+/// The data that is not read yet.
 pub(super) struct Reader<'a> {
     pub rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a value's first bytes, and all of it that is no table's contents.
+    /// Reads a value's first bytes, or all of it if it is no table.
     pub fn item(&mut self) -> Result<Item<'a>, Failure> {
         let tag = self.take(1)?[0];
         Ok(match tag {
@@ -192,7 +200,7 @@ impl<'a> Reader<'a> {
             0xcc => whole(self.unsigned(1)? as i64),
             0xcd => whole(self.unsigned(2)? as i64),
             0xce => whole(self.unsigned(4)? as i64),
-            // Lua's integers have a sign, so the largest become negative.
+            // Lua's integers have a sign, so the largest values become negative.
             0xcf | 0xd3 => whole(self.unsigned(8)? as i64),
             0xd0 => whole(i64::from(self.unsigned(1)? as i8)),
             0xd1 => whole(i64::from(self.unsigned(2)? as i16)),
@@ -220,7 +228,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(n_bytes)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Reads a string with a length of `n_bytes` before it.
+    /// Reads a string after its length, which has `n_bytes`.
     fn string(&mut self, n_bytes: usize) -> Result<Item<'a>, Failure> {
         let length = self.unsigned(n_bytes)? as usize;
         self.take(length).map(text)

@@ -1,6 +1,8 @@
-//! What one item of a pattern matches: a byte, a class or a set.
+//! The items of a pattern that match one byte: bytes, classes and sets.
 
-/// Where the item that begins at `item` ends. A pattern's repetition mark is not part of its item.
+/// Returns the end of the item that begins at `item`.
+///
+/// A pattern's repetition mark is not part of its item.
 pub(super) fn item_end(pattern: &[u8], item: usize) -> Result<usize, &'static str> {
     match pattern[item] {
         b'%' if item + 1 == pattern.len() => Err("malformed pattern (ends with '%')"),
@@ -10,7 +12,9 @@ pub(super) fn item_end(pattern: &[u8], item: usize) -> Result<usize, &'static st
     }
 }
 
-/// Where the set ends whose bracket stands before `at`. A bracket that closes it at once belongs to it.
+/// Returns the end of the set whose bracket stands before `at`.
+///
+/// A bracket that would close the set at once belongs to it.
 fn set_end(pattern: &[u8], mut at: usize) -> Result<usize, &'static str> {
     let byte = |at: usize| pattern.get(at).copied();
     at += usize::from(byte(at) == Some(b'^'));
@@ -24,7 +28,9 @@ fn set_end(pattern: &[u8], mut at: usize) -> Result<usize, &'static str> {
     }
 }
 
-/// Returns the byte that every match of `pattern` begins with, if its first item is a plain byte that must be there.
+/// Returns the byte with which every match of `pattern` begins.
+///
+/// There is one if the first item is a plain byte that must be there.
 pub(super) fn literal_start(pattern: &[u8]) -> Option<u8> {
     let first = *pattern.first()?;
     let is_plain = !matches!(first, b'(' | b')' | b'$' | b'%' | b'.' | b'[');
@@ -32,7 +38,7 @@ pub(super) fn literal_start(pattern: &[u8]) -> Option<u8> {
     (is_plain && !may_miss).then_some(first)
 }
 
-/// Whether a byte has a meaning of its own in patterns.
+/// Whether a byte has a special meaning in patterns.
 pub(super) fn is_special(byte: u8) -> bool {
     b"^$*+?.([%-".contains(&byte)
 }
@@ -50,7 +56,9 @@ pub(super) enum Item<'a> {
     },
 }
 
-/// From how many matches in a row a set is looked up in a table of all bytes.
+/// The number of matches in a row after which a set becomes a table.
+///
+/// The table has an entry for each of the 256 bytes.
 const TABLE_FROM: usize = 64;
 
 impl<'a> Item<'a> {
@@ -78,7 +86,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Returns how many bytes at the start of `text` match.
+    /// Returns the number of bytes at the start of `text` that match.
     #[inline]
     pub(super) fn count(self, text: &[u8]) -> usize {
         match self {
@@ -142,7 +150,7 @@ const CONTROL: u8 = 32;
 const PUNCTUATION: u8 = 64;
 const HEXADECIMAL: u8 = 128;
 
-/// What kinds of character each byte is. A table, because one look at it costs less than its comparisons.
+/// The kinds of character of each byte. One look at this table costs less than the comparisons.
 const KINDS: [u8; 256] = {
     let mut kinds = [0; 256];
     let mut at = 0;
@@ -175,7 +183,9 @@ const fn kinds_of(byte: u8) -> u8 {
     kinds
 }
 
-/// Whether `%letter` matches `byte`. A capital letter is the opposite of its small one; any other byte stands for itself.
+/// Whether `%letter` matches `byte`.
+///
+/// A capital letter is the opposite of its small one. Any other byte stands for itself.
 #[inline]
 fn class_has(letter: u8, byte: u8) -> bool {
     let kinds = match letter.to_ascii_lowercase() {

@@ -1,34 +1,35 @@
-//! Lua 5.1's patterns over bytes. Nothing here knows a Lua state.
+//! Lua 5.1's patterns over bytes. This module does not know a Lua state.
 //!
-//! What Lua's own matcher does by calling itself, this one does with a stack of choices in memory: each item of a pattern
-//! leaves at most one there, so the stack never grows beyond the pattern's length, whatever the subject is.
+//! Lua's own matcher calls itself. This one has a stack of choices in memory instead. Each item of a pattern
+//! leaves at most one choice there. So the stack never grows beyond the pattern's length, whatever the
+//! subject is.
 
 use super::class::{self, Item};
 use crate::library::meter::Work;
 
-/// How many captures a pattern may have.
+/// The most captures of a pattern.
 pub(super) const MAX_CAPTURES: usize = 32;
 
-/// How many choices may be open at once: 32 MiB.
+/// The most open choices: 32 MiB.
 const MAX_CHOICES: usize = 1 << 20;
 
-/// Why a pattern cannot be applied.
+/// The reason why a pattern cannot be applied.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault<S> {
-    /// The pattern is wrong, for the reason that the text says.
+    /// The pattern is wrong. The text is the reason.
     Pattern(&'static str),
     /// The work was ended.
     Stopped(S),
 }
 
-/// What a capture holds.
+/// The extent of a capture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Extent {
-    /// It has been opened and not closed.
+    /// The capture has been opened and not closed.
     Open,
-    /// It is a position: `()`.
+    /// The capture is a position: `()`.
     Position,
-    /// It is so many bytes long.
+    /// The length of the capture in bytes.
     Bytes(usize),
 }
 
@@ -38,7 +39,7 @@ struct Capture {
     extent: Extent,
 }
 
-/// What a finished capture is.
+/// The value of a finished capture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Captured {
     /// The bytes from the first index up to the second.
@@ -47,22 +48,22 @@ pub(super) enum Captured {
     Position(usize),
 }
 
-/// What is tried, or undone, when the rest of a pattern does not match.
+/// The next attempt, or a change to undo, when the rest does not match.
 #[derive(Clone, Copy)]
 enum Choice {
-    /// Forget the capture that was opened last.
+    /// Removes the capture that was opened last.
     Reopen,
-    /// The capture of this number is open again.
+    /// Opens the capture of this number again.
     Unclose(u8),
-    /// Go on with the pattern at `rest` and the subject at `at`: an optional item is left out.
+    /// Continues with the pattern at `rest` and the subject at `at`, without an optional item.
     Skip { at: usize, rest: usize },
-    /// Give back one of the bytes up to `longest`, down to `shortest`.
+    /// Shortens a repetition by one byte, from `longest` down to `shortest`.
     Shorten { shortest: usize, longest: usize, rest: usize },
-    /// Take one byte more by the item at `item`.
+    /// Takes one more byte by the item at `item`.
     Lengthen { at: usize, item: usize },
 }
 
-/// Applies one pattern to one subject.
+/// A matcher of one pattern in one subject.
 pub(super) struct Matcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
@@ -77,14 +78,14 @@ impl<'a> Matcher<'a> {
         Self { subject, pattern: &pattern[..length], captures: Vec::new(), choices: Vec::new() }
     }
 
-    /// Takes a leading `^` off the pattern; returns whether there was one.
+    /// Removes a leading `^` from the pattern. Returns whether there was one.
     pub(super) fn take_anchor(&mut self) -> bool {
         let rest = self.pattern.strip_prefix(b"^");
         self.pattern = rest.unwrap_or(self.pattern);
         rest.is_some()
     }
 
-    /// Finds the first match that begins at `from` or later: where it begins and ends.
+    /// Finds the first match that begins at `from` or later. Returns its beginning and its end.
     pub(super) fn search<W: Work>(
         &mut self,
         from: usize,
@@ -106,7 +107,7 @@ impl<'a> Matcher<'a> {
         Ok(None)
     }
 
-    /// Matches at `start` exactly; returns where the match ends.
+    /// Matches at `start` exactly. Returns the end of the match.
     pub(super) fn match_at<W: Work>(
         &mut self,
         start: usize,
@@ -125,12 +126,14 @@ impl<'a> Matcher<'a> {
         Ok(None)
     }
 
-    /// Returns how many values a match has: its captures, or itself if it has none.
+    /// Returns the number of values of a match.
+    ///
+    /// They are its captures, or itself if it has none.
     pub(super) fn n_values(&self) -> usize {
         self.captures.len().max(1)
     }
 
-    /// Returns how many captures a match has.
+    /// Returns the number of captures of a match.
     pub(super) fn n_captures(&self) -> usize {
         self.captures.len()
     }
@@ -151,7 +154,9 @@ impl<'a> Matcher<'a> {
         self.pattern.get(at).copied().unwrap_or(0)
     }
 
-    /// Returns where an item ends. A long set costs what it takes to read it, for each byte that is compared with it.
+    /// Returns the end of an item.
+    ///
+    /// A long set costs steps for its length, because it is read for each byte that is compared with it.
     #[inline]
     fn item_end<W: Work>(&self, item: usize, work: &mut W) -> Result<usize, Fault<W::Stop>> {
         let end = class::item_end(self.pattern, item).map_err(Fault::Pattern)?;
@@ -200,7 +205,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Leaves a choice and goes on at `at` and `rest`.
+    /// Leaves a choice, and continues at `at` and `rest`.
     fn push<S>(&mut self, choice: Choice, at: usize, rest: usize) -> Result<Step, Fault<S>> {
         if self.choices.len() == MAX_CHOICES {
             return Err(Fault::Pattern("pattern too complex"));
@@ -233,7 +238,7 @@ impl<'a> Matcher<'a> {
         self.push(Choice::Unclose(index as u8), at, rest)
     }
 
-    /// Matches `%b()`: the two bytes stand at `item` of the pattern.
+    /// Matches the item `%b()`. The two bytes stand at `item` of the pattern.
     fn balance<W: Work>(&mut self, at: usize, item: usize, work: &mut W) -> Result<Step, Fault<W::Stop>> {
         let &[open, close, ..] = &self.pattern[item..] else {
             return Err(Fault::Pattern("unbalanced pattern"));
@@ -256,7 +261,9 @@ impl<'a> Matcher<'a> {
         Ok(Step::Fail)
     }
 
-    /// Matches `%f[set]`: the set stands at `item` of the pattern. Before and after the subject there are zero bytes.
+    /// Matches the item `%f[set]`. The set stands at `item` of the pattern.
+    ///
+    /// The bytes before and after the subject count as zero.
     fn frontier<W: Work>(&mut self, at: usize, item: usize, work: &mut W) -> Result<Step, Fault<W::Stop>> {
         if self.byte(item) != b'[' {
             return Err(Fault::Pattern("missing '[' after '%f' in pattern"));
@@ -268,7 +275,7 @@ impl<'a> Matcher<'a> {
         Ok(if !set.matches(before) && set.matches(after) { Step::Next(at, rest) } else { Step::Fail })
     }
 
-    /// Matches `%1`: what the capture holds.
+    /// Matches `%1`: the text of the capture.
     fn repeat_capture<W: Work>(
         &mut self,
         at: usize,
@@ -289,7 +296,7 @@ impl<'a> Matcher<'a> {
         Ok(if same { Step::Next(at + length, item + 2) } else { Step::Fail })
     }
 
-    /// Takes the item if it matches, and leaves the choice to go without it.
+    /// Takes the item if it matches, and leaves the choice to continue without it.
     fn optional<S>(&mut self, at: usize, item: Item<'_>, rest: usize) -> Result<Step, Fault<S>> {
         if self.subject.get(at).is_some_and(|byte| item.matches(*byte)) {
             self.push(Choice::Skip { at, rest }, at + 1, rest)
@@ -298,7 +305,9 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Takes the item as often as it matches; it must reach `shortest`, and leaves the choice to give back down to there.
+    /// Takes the item as often as it matches.
+    ///
+    /// It must reach `shortest`, and leaves the choice to give bytes back down to there.
     fn longest<W: Work>(
         &mut self,
         at: usize,
@@ -319,7 +328,7 @@ impl<'a> Matcher<'a> {
         self.push(choice, longest, rest)
     }
 
-    /// Takes the latest choice that there is; returns where to go on.
+    /// Takes the latest choice. Returns where to continue.
     fn back<W: Work>(&mut self, work: &mut W) -> Result<Option<(usize, usize)>, Fault<W::Stop>> {
         while let Some(choice) = self.choices.pop() {
             work.spend(1).map_err(Fault::Stopped)?;
@@ -362,13 +371,13 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// What comes after an item was tried.
+/// The result of one step.
 enum Step {
     /// The whole pattern matches, up to this place of the subject.
     Done(usize),
-    /// Go on at this place of the subject with this item.
+    /// The match continues at this place of the subject with this item.
     Next(usize, usize),
-    /// It does not match.
+    /// The item does not match.
     Fail,
 }
 

@@ -1,4 +1,6 @@
-//! `string.find`, `match`, `gmatch` and `gsub`, in place of Lua's own, which cannot be stopped and use the machine's stack without bound.
+//! `string.find`, `match`, `gmatch` and `gsub`, in place of Lua's own functions.
+//!
+//! Lua's own cannot be stopped, and use the machine's stack without bound.
 
 mod class;
 mod matcher;
@@ -31,7 +33,9 @@ impl From<Fault<mlua::Error>> for Failure {
     }
 }
 
-/// Returns where a search begins, from 0, given the argument `init`: it counts from 1, and from the end if negative.
+/// Returns the index from 0 at which a search begins, for the argument `init`.
+///
+/// `init` counts from 1, and from the end if it is negative.
 fn start_index(init: i64, length: usize) -> usize {
     let length = length as i64;
     let position = if init < 0 { init.saturating_add(length + 1) } else { init };
@@ -107,7 +111,7 @@ fn search(lua: &Lua, mut arguments: Arguments, is_find: bool) -> Result<Reply, F
     if is_find { found.positions(lua) } else { found.values(lua) }
 }
 
-/// Whether a pattern has bytes with a meaning of their own before its end, which is its first zero byte.
+/// Whether a pattern has special bytes before its end, which is its first zero byte.
 fn has_specials(pattern: &[u8]) -> bool {
     pattern.iter().take_while(|byte| **byte != 0).any(|byte| class::is_special(*byte))
 }
@@ -115,7 +119,7 @@ fn has_specials(pattern: &[u8]) -> bool {
 fn find_plain(lua: &Lua, subject: &[u8], text: &[u8], from: usize) -> Result<Reply, Failure> {
     let rest = &subject[from..];
     Meter::new(lua).spend((rest.len() / 16) as u32)?;
-    // The searcher's preparation pays for itself in long subjects only.
+    // The preparation of the searcher is worth its cost in long subjects only.
     let found = match text {
         [byte] => memchr::memchr(*byte, rest),
         [] => Some(0),
@@ -128,10 +132,12 @@ fn find_plain(lua: &Lua, subject: &[u8], text: &[u8], from: usize) -> Result<Rep
     }))
 }
 
-/// How many matches cross into Lua at once.
+/// The most matches that cross into Lua at once.
 const BATCH: usize = 16;
 
-/// What both parts in Lua begin with: a match's values from their places, of which the first is at `at` in `found`.
+/// The beginning of both parts in Lua: a function that makes a match's values.
+///
+/// It makes them from their positions, of which the first is at `at` in `found`.
 const VALUES: &str = "
     local sub = ...
     local function values(subject, found, at, width)
@@ -144,10 +150,17 @@ const VALUES: &str = "
     end
 ";
 
-/// The loop's function takes the matches' places in batches and cuts the strings in Lua, where that costs less than their crossing.
+/// The iterator of `gmatch`, which takes the matches' positions in batches.
 ///
-/// `batch` returns where the next one begins, how many matches there are, how many values each has, and a text if the pattern
-/// turned out to be wrong; then each match's start and end, and each value's, where a position has no end.
+/// It cuts the strings in Lua, because that costs less than their crossing. `batch` returns four values
+/// first:
+/// - the position at which the next batch begins;
+/// - the number of matches;
+/// - the number of values of each match;
+/// - a text, if the pattern proved to be wrong.
+///
+/// After these come the start and the end of each match and of each of its values. A value that is a position
+/// has no end.
 const GMATCH: &str = "
     local _, batch, raise = ...
     return function(subject, pattern)
@@ -177,7 +190,7 @@ const GMATCH: &str = "
 
 fn gmatch(lua: &Lua) -> mlua::Result<Function> {
     let batch = function(lua, |lua, arguments| batch(lua, arguments, false))?;
-    // Two calls up is the loop: between them is the function that remembers.
+    // Two calls up is the loop. Between them is the iterator.
     let raise = function_at(lua, 2, |lua, mut arguments| -> Result<(), Failure> {
         let text = arguments.string(lua, 1)?;
         Err(Failure::Plain(text.as_bytes().to_vec().into()))
@@ -195,13 +208,13 @@ fn gmatch(lua: &Lua) -> mlua::Result<Function> {
 struct Matches<'a> {
     matcher: Matcher<'a>,
     length: usize,
-    /// Where the next match may begin; beyond the subject when all were found.
+    /// The position at which the next match may begin. It is beyond the subject when all were found.
     at: usize,
     is_anchored: bool,
 }
 
 impl<'a> Matches<'a> {
-    /// Begins at `at`. Only `gsub` knows anchors: in `gmatch` a `^` stands for itself.
+    /// Begins at `at`. Only `gsub` knows anchors. In `gmatch` a `^` stands for itself.
     fn new(subject: &'a [u8], pattern: &'a [u8], at: usize, knows_anchor: bool) -> Self {
         let mut matcher = Matcher::new(subject, pattern);
         let is_anchored = knows_anchor && matcher.take_anchor();
@@ -225,8 +238,10 @@ impl<'a> Matches<'a> {
     }
 }
 
-/// Finds up to a batch of matches of the pattern, argument 2, in argument 1 from the position of argument 3 on, at most argument 4
-/// of them. If argument 5 is true, a match's first value is enough.
+/// Finds up to a batch of matches of argument 2, the pattern, in argument 1.
+///
+/// Argument 3 is the position at which the search begins. Argument 4 is the most matches. If argument 5 is
+/// true, a match's first value is enough.
 fn batch(lua: &Lua, mut arguments: Arguments, knows_anchor: bool) -> Result<MultiValue, Failure> {
     let at = arguments.integer_or(lua, 3, 0)? as usize;
     let limit = BATCH.min(arguments.integer_or(lua, 4, i64::MAX)?.max(0) as usize);
@@ -258,7 +273,9 @@ fn whole(number: usize) -> Value {
     Value::Integer(number as i64)
 }
 
-/// Appends the places of the next match and of at most `n_wanted` values; returns how many these are, or `None` if there is no match.
+/// Appends the positions of the next match, and of at most `n_wanted` of its values.
+///
+/// Returns the number of those values, or `None` if there is no match.
 fn push_places(
     matches: &mut Matches<'_>,
     n_wanted: usize,

@@ -1,4 +1,4 @@
-//! `string.gsub`.
+//! The function `string.gsub`.
 
 use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
@@ -8,10 +8,13 @@ use crate::library::c_numbers::write_general;
 use crate::library::meter::{MAX_STRING_BYTES, Meter, Work};
 use crate::library::raised::{function, load_hidden, rethrow};
 
-/// Calls a script's function for each match, or asks its table, in Lua: there the calls cost least, and an error keeps its value.
+/// The loop in Lua that calls a script's function or reads its table.
 ///
-/// It takes the matches' places in batches. It returns whether a result had a type that it must not have, then the type, or the
-/// text that says what is wrong with the pattern, then the result and the count of matches.
+/// It does so for each match. In Lua these calls cost least, and an error keeps its value. The loop takes the
+/// matches' positions in batches.
+///
+/// It returns true and the type if a result has a wrong type. If the pattern is wrong, it returns false and
+/// the complaint. Otherwise it returns false, nil, the result and the count of matches.
 const DRIVER: &str = "
     local _, batch, concat, type = ...
     return function(subject, pattern, limit, replacement, is_table)
@@ -70,7 +73,7 @@ pub(super) fn gsub(lua: &Lua) -> mlua::Result<Function> {
     function(lua, move |lua, arguments| Call::new(lua, arguments)?.run(lua, &protected_call, &driver))
 }
 
-/// What `gsub` is called with.
+/// The arguments of a call of `gsub`.
 struct Call {
     subject: LuaString,
     pattern: LuaString,
@@ -128,7 +131,7 @@ impl Call {
         })
     }
 
-    /// Puts what `replace` appends in the place of each match.
+    /// Replaces each match by the bytes that `replace` appends.
     fn replace(
         &self,
         lua: &Lua,
@@ -179,7 +182,9 @@ fn invalid_value(type_name: &str) -> Failure {
     Failure::text(format!("invalid replacement value (a {type_name})"))
 }
 
-/// Appends what a table or a function gave for the match `kept`, which stays if that is nil or false.
+/// Appends the result of a table or a function for the match `kept`.
+///
+/// The match stays if the result is nil or false.
 fn push_result(out: &mut Vec<u8>, result: &Value, kept: &[u8]) -> Result<(), Failure> {
     match result {
         Value::Nil | Value::Boolean(false) => out.extend_from_slice(kept),
@@ -191,7 +196,9 @@ fn push_result(out: &mut Vec<u8>, result: &Value, kept: &[u8]) -> Result<(), Fai
     Ok(())
 }
 
-/// Appends the replacement `text`, in which `%0` is the match and `%1` its first capture. A `%` at the end stands for a zero byte.
+/// Appends the replacement `text`, in which `%0` is the match and `%1` its first capture.
+///
+/// A `%` at the end stands for a zero byte.
 fn expand(out: &mut Vec<u8>, text: &[u8], found: &Found<'_>) -> Result<(), Failure> {
     let mut rest = text;
     while let Some(percent) = memchr::memchr(b'%', rest) {
