@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | response time | when the request was due (closed loop: sent) | its last reply |
 //! | service time | when it was sent | its last reply |
-//! | schedule slip | when it was due and its connection free | when it was sent: the generator's own lateness |
+//! | schedule slip | when it was due and its connection free | when it was sent: the generator's lateness |
 //! | delivery time | when the message was due | its arrival at a consumer |
 
 use std::collections::BTreeMap;

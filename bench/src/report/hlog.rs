@@ -7,7 +7,7 @@ use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
 use crate::engine::Outcome;
 
-/// Nanoseconds in a millisecond: the unit that the log's readers expect for the maximum.
+/// Nanoseconds in a millisecond: readers of the log expect the maximum in milliseconds.
 const MAX_DIVISOR: f64 = 1e6;
 
 /// Writes the log. `start` is when the run began.
