@@ -1,4 +1,4 @@
-//! The address of a server, over TCP or as a Unix socket, and connecting to it.
+//! Addresses of servers, over TCP or as a Unix socket, and connections to them.
 
 use std::fmt;
 use std::io;

@@ -73,7 +73,7 @@ const BARS: &[Bar] = &[
     Bar { name: "one-client", run: one_client::run },
 ];
 
-/// Bars that measure many commands or types in the same way, and can be chosen together.
+/// Bars that measure many commands or types alike, and can be chosen together.
 struct Family {
     name: &'static str,
     bars: &'static [Bar],

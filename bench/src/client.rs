@@ -89,9 +89,9 @@ impl Client {
         }
     }
 
-    /// Waits for the next reply, which may be an error, and counts its values without keeping it.
+    /// Waits for the next reply and counts its values without keeping it.
     ///
-    /// The connection speaks RESP2.
+    /// The reply may be an error. The connection speaks RESP2.
     ///
     /// # Errors
     /// As [`Client::receive`].

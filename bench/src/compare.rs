@@ -28,7 +28,7 @@ mod verify;
 
 use self::verify::Verified;
 
-/// The time for which a round measures each server.
+/// The time for which a round measures each server. Before it, the server is under load for [`WARMUP`].
 const WINDOW: Duration = Duration::from_secs(3);
 const WARMUP: Duration = Duration::from_millis(500);
 const N_ROUNDS: u64 = 5;
@@ -42,8 +42,8 @@ pub struct Options {
     /// Starts this server for the comparison, words quoted as in a shell; servers that are named come first.
     #[arg(long, value_name = "COMMAND")]
     spawn: Vec<String>,
-    /// Exits with 1 when a target is missed or, between named servers, when a server is worse than the
-    /// reference by more than --max-regress and the noise. With a file that --json has written, the same
+    /// Exits with 1 when a target is missed. Between named servers, exits with 1 when a server is worse than
+    /// the reference by more than --max-regress and the noise. With a file that --json has written, the same
     /// comparison in it takes the place of the reference.
     #[arg(long, value_name = "BASELINE", num_args = 0..=1)]
     gate: Option<Option<PathBuf>>,
@@ -235,8 +235,9 @@ impl Baseline {
 }
 
 impl Comparison {
-    /// Returns the figures that are worse than the reference, or than the baseline, beyond the bound and the
-    /// noise.
+    /// Returns the figures that are worse than before, beyond the bound and the noise.
+    ///
+    /// The comparison is with the reference, or with the baseline if there is one.
     fn regressions(&self, baseline: Option<&Baseline>, max_regress: f64) -> Vec<String> {
         let mut found = Vec::new();
         for measure in &self.measures {
@@ -261,7 +262,9 @@ impl Comparison {
     }
 }
 
-/// Returns how much worse `now` is than `then`, as a logarithm, and the least value given the noise of both.
+/// Returns how much worse `now` is than `then`, as a logarithm.
+///
+/// The second figure is the least such value, given the noise of both.
 fn worsening(now: Ratio, then: Ratio, higher_is_better: bool) -> (f64, f64) {
     let sign = if higher_is_better { -1.0 } else { 1.0 };
     let half = |ratio: Ratio| (ratio.high / ratio.low).ln() / 2.0;

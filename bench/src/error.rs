@@ -65,7 +65,7 @@ pub enum BenchError {
         /// The last part of its output.
         output: String,
     },
-    /// It went wrong on one side of a comparison.
+    /// An error on one side of a comparison.
     #[error("{side}: {source}")]
     OnSide {
         /// The name of the side.

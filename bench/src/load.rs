@@ -1,4 +1,4 @@
-//! From options to a load: the workload as the command line changes it, and its plan.
+//! Options of a load: the workload as the command line changes it, and its plan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ pub struct Load {
 /// The client's own limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
-    /// Requests a second that its threads could send if each had a core of its own.
+    /// Requests a second that its threads could send if each had a core.
     pub rate: f64,
 }
 

@@ -27,7 +27,7 @@ pub const WINDOW: Duration = Duration::from_secs(1);
 pub const WARMUP: Duration = Duration::from_millis(300);
 /// The time for which the rate found is measured for the report.
 const FINAL: Duration = Duration::from_secs(5);
-/// How often a window in which the client was the limit is measured again.
+/// The number of repetitions of a window in which the client was the limit.
 ///
 /// Another program on the machine may have slowed the client.
 const N_AGAIN: u32 = 2;
@@ -122,7 +122,9 @@ impl SearchOptions {
         self.slo.clone().with_max_errors(self.errors)
     }
 
-    /// Searches a server that is loaded with its keys, and reports every window on standard error.
+    /// Searches a server that is loaded with its keys.
+    ///
+    /// Every window is reported on standard error.
     ///
     /// # Errors
     /// When the server cannot be loaded, or the bounds are the wrong way round.

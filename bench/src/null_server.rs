@@ -24,7 +24,7 @@ const WAKER: Token = Token(usize::MAX - 1);
 /// The times at which the server does not answer at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
-    /// From the start of one stall to the start of the next.
+    /// The time from the start of one stall to the start of the next.
     pub every: Duration,
     /// The duration of a stall.
     pub lasts: Duration,

@@ -27,7 +27,7 @@ const SATURATED: f64 = 0.9;
 const WORKING: f64 = 0.05;
 /// A key that takes this share of requests is hot.
 const HOT_SHARE: f64 = 0.1;
-/// The share of the offered requests from which an open loop counts as having kept up.
+/// The answered share of the offered requests from which an open loop kept up.
 const KEPT_UP: f64 = 0.99;
 
 /// Samples one server.
@@ -65,7 +65,7 @@ pub struct ServerUse {
     pub cpu_seconds: Option<f64>,
     /// Processor time of all its threads in each second: 1 is one core.
     pub cpu_cores: Option<f64>,
-    /// The same of its busiest thread, if the server runs on this machine.
+    /// Processor time of its busiest thread in each second, if it runs on this machine.
     pub busiest_thread: Option<f64>,
     /// Threads that did a noticeable part of the work.
     pub n_working_threads: usize,
@@ -284,7 +284,7 @@ impl fmt::Display for BottleneckKind {
     }
 }
 
-/// Names what kept the rate of `outcome` from being higher.
+/// Names the limit that kept the rate of `outcome` from being higher.
 pub fn bottleneck(outcome: &Outcome, server: &ServerUse, workload: &Workload) -> Bottleneck {
     let found = |kind, why| Bottleneck { kind, why };
     let kept_up = outcome.offered.is_some_and(|offered| outcome.achieved_rate() >= KEPT_UP * offered);
@@ -331,7 +331,9 @@ pub fn bottleneck(outcome: &Outcome, server: &ServerUse, workload: &Workload) ->
     }
 }
 
-/// The share of the fastest network interface that a load over the network took, if that is most of it.
+/// The share of the fastest network interface that a load took.
+///
+/// It is `None` unless the load went over the network and took most of it.
 fn network_share(outcome: &Outcome, server: &ServerUse) -> Option<f64> {
     if server.machine_busy.is_some() {
         return None;
@@ -368,7 +370,7 @@ fn number<T: std::str::FromStr>(info: &BTreeMap<String, String>, field: &str) ->
     info.get(field)?.parse().ok()
 }
 
-/// The process that INFO names, if the address is this machine's and the process is the server.
+/// Returns the process that INFO names, if it is the server and runs here.
 fn local_pid(target: &Target) -> Option<u32> {
     if !target.address.is_local() {
         return None;

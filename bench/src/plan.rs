@@ -43,10 +43,10 @@ use self::words::Findings;
 
 /// The time for which the rate found is measured.
 const FINAL: Duration = Duration::from_secs(5);
-/// The longest wait for memory to settle after a population is loaded, and the pause between two samples.
+/// The longest wait for memory to settle, and the pause between two samples.
 const SETTLING: Duration = Duration::from_secs(4);
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Memory that changes by less than this share from one sample to the next is at rest.
+/// The share of change between two samples below which memory is at rest.
 const AT_REST: f64 = 0.0005;
 /// Connections at which throughput is measured for the law.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -174,7 +174,7 @@ impl Options {
         self.keys_now.unwrap_or_else(|| workload.preload.iter().map(count).sum())
     }
 
-    /// Returns the counts of threads to measure, if the command line has a place for them.
+    /// Returns the counts of threads to measure, if the command line takes one.
     fn thread_counts(&self) -> Result<Option<Vec<u32>>, BenchError> {
         if !self.endpoint.contains(THREADS) {
             return Ok(None);
@@ -315,7 +315,9 @@ fn class(population: &Population, workload: &Workload, place: usize) -> Class {
     Class::new(kind, workload.values.size.mean().round() as u64)
 }
 
-/// Returns the resident bytes once they have settled, or after a while; `None` where they are unknown.
+/// Returns the resident bytes once they have settled, or after a while.
+///
+/// They are `None` where they are unknown.
 fn settled(observer: &Observer) -> Option<u64> {
     let began = Instant::now();
     let mut last = observer.sample().resident_bytes?;

@@ -78,7 +78,7 @@ pub enum Scale {
 /// The unit of a figure, and so its written form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things, or things a second: thousands and millions are shortened.
+    /// A number of things, or of things a second; thousands and millions are shortened.
     Count,
     /// Microseconds, written as µs, ms or s.
     Micros,
@@ -125,7 +125,7 @@ impl Series {
     }
 }
 
-/// How a series is drawn.
+/// The style in which a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
     /// A line, with dots on it while they are few.

@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct CpuSample {
     /// The time of the live threads, in nanoseconds.
     threads: Duration,
-    /// The time of the whole process, including threads that have ended, in ticks of 10 ms.
+    /// The time of the whole process, in ticks of 10 ms, including threads that have ended.
     process: Duration,
 }
 
@@ -69,7 +69,7 @@ pub fn resident_bytes(pid: u32) -> Result<u64, BenchError> {
     parse_resident(&read(&path)?).ok_or(BenchError::Proc(path))
 }
 
-/// Returns the resident memory of a process and the private memory of its children, in bytes.
+/// Returns the resident memory of a process and its children's private memory, in bytes.
 ///
 /// # Errors
 /// When the process is gone.
@@ -92,7 +92,7 @@ pub fn open_files_limit() -> Result<u64, BenchError> {
     parse_open_files(&read(&path)?).ok_or(BenchError::Proc(path))
 }
 
-/// Returns the number of threads of the whole machine that wanted a core over the last minute.
+/// Returns the machine's load average: threads that wanted a core over the last minute.
 ///
 /// # Errors
 /// When /proc is not mounted.
@@ -127,7 +127,7 @@ fn parse_stat(text: &str) -> Option<Duration> {
     Some(TICK * (user + system))
 }
 
-/// Reads `/proc/PID/status`: "VmRSS: 1656 kB", where kB is 1024 bytes.
+/// Reads `/proc/PID/status`: "VmRSS:      1656 kB", where kB is 1024 bytes.
 fn parse_resident(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -136,7 +136,7 @@ fn parse_resident(text: &str) -> Option<u64> {
 
 /// Reads `/proc/PID/smaps_rollup`.
 ///
-/// The lines are "Private_Clean: 100 kB" and "Private_Dirty: 200 kB".
+/// The lines are "Private_Clean:     100 kB" and "Private_Dirty:     200 kB".
 fn parse_private(text: &str) -> u64 {
     let lines = text.lines().filter_map(|line| line.strip_prefix("Private_"));
     let kilobytes = lines.filter_map(|line| {
@@ -148,7 +148,7 @@ fn parse_private(text: &str) -> u64 {
     kilobytes.sum::<u64>() * 1024
 }
 
-/// Reads `/proc/self/limits`: "Max open files 20000 20000 files".
+/// Reads `/proc/self/limits`: "Max open files            20000                20000                files".
 fn parse_open_files(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_whitespace().next()? {

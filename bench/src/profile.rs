@@ -95,7 +95,7 @@ impl Sizes {
     }
 }
 
-/// Rounds to three binary digits, which is precise enough to distinguish sizes.
+/// Rounds to three binary digits. Sizes are distinguished only as far as they matter.
 fn rounded(size: u64) -> u64 {
     let n_dropped = (64 - size.leading_zeros()).saturating_sub(3);
     let half = (1 << n_dropped) >> 1;

@@ -375,7 +375,7 @@ impl Options {
         Ok(vec![self.test_of_command(last)])
     }
 
-    /// Makes a test of the given command and of its last argument, if standard input supplied that.
+    /// Makes a test of the given command, with its last argument from standard input if requested.
     ///
     /// An argument from standard input is not part of the title.
     fn test_of_command(&self, last: Option<String>) -> Test {
@@ -540,7 +540,7 @@ fn host_configuration(target: &Target) -> Result<Vec<String>, BenchError> {
     })
 }
 
-/// The value in a reply to CONFIG GET of one setting, in either version of RESP.
+/// Returns the value in a reply to CONFIG GET, in either version of RESP.
 fn setting(reply: &Value) -> Option<String> {
     let value = match reply {
         Value::Map(pairs) => &pairs.first()?.1,

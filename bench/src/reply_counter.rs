@@ -76,7 +76,7 @@ impl ReplyCounter {
         self.skip == 0
     }
 
-    /// Reads one line, or the part of it that is in `input`; true when that ends a value.
+    /// Reads one line, or its part in `input`; true when that ends a value.
     fn take_line(&mut self, input: &mut &[u8]) -> Result<bool, BenchError> {
         let Some(newline) = input.iter().position(|&byte| byte == b'\n') else {
             self.line.extend_from_slice(input);
@@ -128,7 +128,7 @@ impl ReplyCounter {
         Ok(finished)
     }
 
-    /// Records the first value as the reply's kind, and counts nulls and errors among the others.
+    /// Records the first value as the reply's kind, and counts later nulls and errors.
     fn note(&mut self, kind: Kind) {
         match &mut self.reply {
             None => self.reply = Some(Outline { kind, n_nulls: 0, n_errors: 0, n_bytes: 0 }),

@@ -27,9 +27,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// The report of one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
-    /// `braid-bench/run`.
+    /// The name of the schema: `braid-bench/run`.
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
+    /// The version of the schema: [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// The machine, the program and the date of the run.
     pub origin: Origin,
@@ -57,7 +57,9 @@ pub struct RunReport {
     pub unsent: u64,
     /// Requests that were sent and never answered.
     pub unanswered: u64,
-    /// Requests that an error answered, or a reply with errors in it, which EXEC's may be.
+    /// Requests that an error answered, or a reply with errors in it.
+    ///
+    /// EXEC's reply may contain errors.
     pub errors: u64,
     /// The count of each error text, including those inside other replies.
     pub error_texts: std::collections::BTreeMap<String, u64>,
@@ -79,7 +81,7 @@ pub struct RunReport {
     pub service_time_us: Percentiles,
     /// The client's own lateness.
     pub schedule_slip_us: Percentiles,
-    /// Time from when a message was due to its arrival at a consumer; null without consumers.
+    /// Time from a message's due time to its arrival at a consumer; null without consumers.
     pub delivery_time_us: Option<Percentiles>,
     /// Messages that consumers counted by their bytes.
     pub delivered: u64,
@@ -107,7 +109,7 @@ pub struct RunReport {
     pub server_use: ServerUse,
     /// Processor time of the server for one request, in microseconds.
     pub server_cpu_us_per_request: Option<f64>,
-    /// The most resident bytes of the server at the end of any second of the run.
+    /// The most resident bytes of the server at the end of any second.
     ///
     /// Connections' buffers are included. It is null where the server is not on this machine.
     pub server_peak_bytes: Option<u64>,
@@ -166,7 +168,9 @@ pub struct CommandReport {
     pub name: String,
     /// Requests answered without an error.
     pub done: u64,
-    /// Requests that an error answered, or a reply with errors in it, which EXEC's may be.
+    /// Requests that an error answered, or a reply with errors in it.
+    ///
+    /// EXEC's reply may contain errors.
     pub errors: u64,
     /// Replies that were null.
     pub nulls: u64,

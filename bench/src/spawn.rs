@@ -1,4 +1,4 @@
-//! Starting servers, each on a port and in a scratch directory of its own, and ending them.
+//! Starting and ending servers, each with its own port and scratch directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{BenchError, Doing};
 
-/// A shell line that raises the limit of open files as far as it may, then becomes the given command.
+/// A shell line that raises the limit of open files and becomes the given command.
 ///
-/// The process keeps its id through `exec`, so the child process is the server itself.
+/// It raises the limit as far as it may. The process keeps its id through `exec`, so the child process is the
+/// server itself.
 const RAISE_LIMIT_AND_EXEC: &str =
     "ulimit -n 65536 2>/dev/null || ulimit -n \"$(ulimit -Hn)\" 2>/dev/null; exec \"$@\"";
-/// A shell line that waits for the end of its standard input, then kills the server and removes its
-/// directory.
+/// A shell line that ends the server and removes its directory when its input ends.
 ///
 /// The input also ends when this program dies without cleaning up.
 const WATCH: &str = "read -r _; kill -9 \"$1\" 2>/dev/null; rm -rf \"$2\"";
-/// The variable that is set in this program's environment once it was restarted under a raised limit.
+/// The environment variable of a program that was restarted under a raised limit.
 const RESTARTED: &str = "BRAID_BENCH_RESTARTED";
 
-/// How long a server may take to answer its first PING.
+/// The longest wait for a server to answer its first PING.
 const START_PATIENCE: Duration = Duration::from_secs(15);
 /// The ports of servers, below the ports that the system assigns to connections.
 ///
@@ -116,7 +116,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts this program again with the system's limit of open files, unless that has been done.
+/// Restarts this program with the most open files allowed, unless that has been done.
 ///
 /// # Errors
 /// When the shell cannot be run; otherwise it does not return if it restarts.

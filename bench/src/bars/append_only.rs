@@ -46,8 +46,8 @@ pub(super) fn cpu(
 
 /// Measures the time from one SET to the next under `always`.
 ///
-/// The time of the disk is a part of it, and so is that of the load. A server that does nothing shows the
-/// load's own time, below which redis-benchmark gets no replies.
+/// The time of the disk is a part of it, and so is that of the load. The load's own part is measured with a
+/// server that does nothing, because redis-benchmark gets no replies faster.
 pub(super) fn rate(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("50 clients, a SET", Unit::Micros, Target::ratio(0.769)),
@@ -76,7 +76,7 @@ pub(super) fn rate(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
     })
 }
 
-/// Measures the waits of GETs of unwritten keys while each write to the file takes seconds.
+/// Measures the waits of GETs of other keys while each write to the file takes seconds.
 pub(super) fn slow_disk(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("GET p99", Unit::Millis, Target::value(5.0)),

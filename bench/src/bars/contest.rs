@@ -23,7 +23,9 @@ pub(super) struct Bar {
     pub(super) run: fn(&Contest, &str) -> Result<Vec<Measure>, BenchError>,
 }
 
-/// One of the two servers, or, for bars that compare Braid with itself, one of the two settings.
+/// One of the two servers.
+///
+/// For bars that compare Braid with itself, it is one of the two settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Braid,
@@ -107,7 +109,7 @@ impl Contest {
         Ok(measures)
     }
 
-    /// Returns the number of rounds for a bar whose rounds are long and whose figures repeat well.
+    /// Returns the number of rounds for a bar with long rounds whose figures repeat well.
     pub(super) fn few_rounds(&self) -> u64 {
         self.n_rounds.min(if self.quick { 1 } else { 3 })
     }

@@ -1,4 +1,4 @@
-//! The waits of GETs while a million keys expire at once, and the time until all of them are gone.
+//! The waits of GETs while a million keys expire at once, and the duration of their removal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ fn expire_once(server: &Server) -> Result<Vec<f64>, BenchError> {
     get_until_empty(server)
 }
 
-/// Sends GETs of the expiring keys while DBSIZE counts any of them, and at least for a second.
+/// Sends GETs of the expiring keys until DBSIZE is 0, and for at least a second.
 fn get_until_empty(server: &Server) -> Result<Vec<f64>, BenchError> {
     let load = RequestLoad {
         request: Request::Get,

@@ -1,7 +1,6 @@
-//! The cost of delivering messages to a hundred subscribers, and the waits of another client's PING
-//! meanwhile.
+//! The cost of delivering messages to a hundred subscribers, and another client's waits meanwhile.
 //!
-//! Two clients publish as fast as they are answered.
+//! Two clients publish as fast as they are answered. The waits are those of another client's PING.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -106,7 +105,7 @@ fn workload(pipeline: usize) -> Workload {
     }
 }
 
-/// Fails if a publisher was refused or cut off, because its figures would mean something else.
+/// Fails if a publisher was refused or cut off, because its figures would mislead.
 fn checked(outcome: Outcome) -> Result<Outcome, BenchError> {
     let record = &outcome.record;
     let reply = match record.errors.keys().next() {

@@ -41,7 +41,7 @@ pub(super) fn measures_on_schedule(requests: &[Request], p99: Target) -> Vec<Mea
     requests.iter().flat_map(of_request).collect()
 }
 
-/// Runs a load of each of `requests` in turn over the loaded keys, [`RATE`] a second.
+/// Runs a load of each of `requests` in turn, [`RATE`] a second, over the loaded keys.
 ///
 /// A request's wait begins when it is due.
 pub(super) fn percentiles_on_schedule(
@@ -66,7 +66,9 @@ pub(super) fn percentiles(
     })
 }
 
-/// Runs a load of each of `requests` in turn over the loaded keys, and computes figures of each.
+/// Runs a load of each of `requests` in turn, and computes figures of each.
+///
+/// The requests are about the loaded keys.
 fn figures(
     contest: &Contest,
     server: &Server,

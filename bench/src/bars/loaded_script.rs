@@ -8,9 +8,9 @@ use crate::error::BenchError;
 /// The command that runs a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunBy {
-    /// EVALSHA.
+    /// The command EVALSHA.
     Digest,
-    /// EVAL: the whole text is sent each time.
+    /// The command EVAL, which sends the whole text each time.
     Text,
 }
 

@@ -1,8 +1,8 @@
-//! The waits of GETs of other keys while one client sends commands whose work grows with their data.
+//! The waits of GETs while one client sends commands whose work grows with their data.
 //!
-//! Every row runs alone, a few times, over values of a million elements or hundreds of megabytes. The figure
-//! is the longest wait of any GET. It covers the time from sending the command until a while after its reply,
-//! when the memory that it freed is gone as well.
+//! The GETs are of other keys. Every row runs alone, a few times, over values of a million elements or
+//! hundreds of megabytes. The figure is the longest wait of any GET. It covers the time from sending the
+//! command until a while after its reply, when the memory that it freed is gone as well.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::spawn::Server;
 
 /// Elements of a large value.
 const N_MEMBERS: u64 = 1_000_000;
-/// How often each row's commands are sent.
+/// The number of times that each row's commands are sent.
 const N_TIMES: usize = 2;
 /// Connections that send GET in turn.
 ///
@@ -34,7 +34,7 @@ const N_GETTERS: usize = 4;
 const N_KEYS: usize = 64;
 /// The pause between two GETs.
 const PACE: Duration = Duration::from_micros(300);
-/// The time for which GETs run before the commands are sent, and after the last reply.
+/// The time for which GETs run before the commands and after the last reply.
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// Commands that are sent at once, and their preparation. All are written as words.
@@ -204,7 +204,9 @@ pub(super) fn make_getter_keys(client: &mut Client) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Sends the commands a few times, and returns the longest wait of a GET meanwhile, in milliseconds.
+/// Sends the commands a few times, and returns the longest wait of a GET meanwhile.
+///
+/// The wait is in milliseconds.
 fn worst_get(
     address: SocketAddr,
     name: &str,
@@ -234,7 +236,7 @@ pub(super) fn longest_get(
     longest_answer(address, |reply| matches!(reply, Value::Bulk(_)), work)
 }
 
-/// Runs a task that may remove the keys, and returns the longest wait of a GET meanwhile.
+/// Runs a task that may remove the keys, and returns the longest wait of a GET.
 pub(super) fn longest_get_of_any(
     address: SocketAddr,
     work: impl FnOnce() -> Result<(), BenchError>,

@@ -41,7 +41,7 @@ const HALVED_VALUE_BYTES: u64 = 1024;
 /// The rate is low because each GET may evict for a while before it is answered, and none must wait for
 /// another.
 const GETS_PER_SECOND: f64 = 1000.0;
-/// Connections that send the GETs in turns, so that a waiting GET does not delay the next one.
+/// Connections that send the GETs in turns. A waiting GET does not delay the next one.
 const N_GETTERS: usize = 100;
 /// The time between two queries of the used memory.
 const POLL_EVERY: Duration = Duration::from_millis(2);
@@ -96,7 +96,9 @@ impl Policy {
     }
 }
 
-/// Measures resident memory while values of all sizes are written over a full server, and the waits of GETs.
+/// Measures resident memory and the waits of GETs during writes to a full server.
+///
+/// The written values have all sizes.
 pub(super) fn under_writes(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut all = Vec::new();
     for policy in Policy::ALL {
@@ -150,7 +152,9 @@ fn millis(record: &Record, command: usize, percent: f64) -> f64 {
     record.commands[command].response.value_at_percentile(percent) as f64 / 1e6
 }
 
-/// Measures the waits of GETs when the limit becomes half of the used memory, and the time of the eviction.
+/// Measures the waits of GETs, and the time of the eviction, after the limit is lowered.
+///
+/// The new limit is half of the used memory.
 pub(super) fn halving(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("GET max", Unit::Millis, Target::value(5.0)),

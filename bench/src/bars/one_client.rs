@@ -1,6 +1,6 @@
-//! The waits of GETs of another key during requests about very many keys, databases or replies.
+//! The waits of GETs during requests about very many keys, databases or replies.
 //!
-//! One client sends these requests, or many clients together.
+//! The GETs are of another key. One client sends these requests, or many clients together.
 
 use std::{net::SocketAddr, thread, time::Duration};
 

@@ -31,7 +31,9 @@ pub enum Request {
     Get,
     /// MGET of this many keys.
     Mget(usize),
-    /// MULTI, this many commands (SET and GET in turns, each of one key) and EXEC, in one write.
+    /// A transaction in one write: MULTI, this many commands and EXEC.
+    ///
+    /// The commands are SET and GET in turns, each of one key.
     Exec(usize),
 }
 
@@ -59,9 +61,10 @@ impl Request {
         }
     }
 
-    /// The length in bytes of all replies to it, where every key has a value of `value_bytes`.
+    /// The length in bytes of all replies to it, with values of `value_bytes`.
     ///
-    /// No other reply has this length, whether an error, a short reply or one with a null for a value.
+    /// It assumes that every key has a value. No other reply has this length, whether an error, a short reply
+    /// or one with a null for a value.
     fn n_reply_bytes(self, value_bytes: usize) -> usize {
         let value = format!("${value_bytes}\r\n\r\n").len() + value_bytes;
         let array = |n_elements: usize| format!("*{n_elements}\r\n").len();
@@ -91,7 +94,7 @@ pub enum Misses {
 pub struct RequestLoad {
     /// The request of the load.
     pub request: Request,
-    /// Requests a second of all connections together, as from independent users; `None` in a closed loop.
+    /// Requests a second over all connections, as from independent users; `None` in a closed loop.
     pub rate: Option<f64>,
     /// The number of connections.
     pub n_connections: usize,
@@ -107,7 +110,9 @@ pub struct RequestLoad {
 }
 
 impl RequestLoad {
-    /// Runs the load to its end, including the replies to the last requests, so that the slowest count.
+    /// Runs the load to its end.
+    ///
+    /// The replies to the last requests are included, so that the slowest count.
     ///
     /// # Errors
     /// When a connection breaks, or a reply is wrong or does not arrive.
@@ -152,8 +157,9 @@ impl RequestLoad {
 pub struct Latencies {
     /// One latency for each request, in nanoseconds.
     nanos: Histogram<u64>,
-    /// One latency for each request, and one for each millisecond of its wait in which another would have
-    /// been sent.
+    /// The latencies of all requests, and of those that were not sent.
+    ///
+    /// A waiting connection would have sent one in each millisecond.
     nanos_any_moment: Histogram<u64>,
 }
 
@@ -168,14 +174,13 @@ impl Latencies {
         self.nanos.value_at_percentile(percent) as f64 / 1e6
     }
 
-    /// Returns the same for requests that arrive every millisecond, whether or not the one before is
-    /// answered.
+    /// Returns the same for requests that arrive every millisecond.
     ///
-    /// A connection that waits for its reply sends nothing meanwhile. So a stall of half a second counts
-    /// once, although each connection would have asked hundreds of times in it. A server that stalls most of
-    /// the time still has a small share of slow requests. Whether that share is above or below one in a
-    /// hundred is chance. Adding the requests that were not sent makes the percentile one of time (Tene, "How
-    /// NOT to Measure Latency").
+    /// They arrive whether or not the one before is answered. A connection that waits for its reply sends
+    /// nothing meanwhile. So a stall of half a second counts once, although each connection would have asked
+    /// hundreds of times in it. A server that stalls most of the time still has a small share of slow
+    /// requests. Whether that share is above or below one in a hundred is chance. Adding the requests that
+    /// were not sent makes the percentile one of time (Tene, "How NOT to Measure Latency").
     pub fn percentile_millis_any_moment(&self, percent: f64) -> f64 {
         self.nanos_any_moment.value_at_percentile(percent) as f64 / 1e6
     }

@@ -24,7 +24,7 @@ pub struct BarReport {
 /// All results of one comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Each program with its `--version`.
+    /// The output of `--version` of each program.
     pub programs: Vec<String>,
     /// Cores of the machine.
     pub n_cores: usize,

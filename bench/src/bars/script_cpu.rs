@@ -18,7 +18,7 @@ const GET: &str = include_str!("../../scripts/get.lua");
 const LIMITER: &str = include_str!("../../scripts/limiter.lua");
 const ORDER: &str = include_str!("../../scripts/order.lua");
 
-/// The line by which the script of an order finds the account's key, and an alternative.
+/// The line by which the script of an order finds the account's key, and an alternative line.
 const ACCOUNT_BY_ARGUMENT: &str = "local account = 'account:' .. ARGV[1]";
 const ACCOUNT_BY_VALUE: &str = "local account = customer[2]";
 
@@ -29,7 +29,9 @@ const N_OF_KIND: u64 = N_KEYS / 9;
 const N_VALUE_BYTES: usize = 100;
 /// The amount in every stock and account, more than any load takes.
 const PLENTY: i64 = 1_000_000_000_000;
-/// The number of articles that an order takes from each of two stocks, and the price of one.
+/// The number of articles that an order takes from each stock, and the price of one.
+///
+/// An order takes from two stocks.
 const QUANTITY: i64 = 2;
 const PRICE: i64 = 5;
 
@@ -38,8 +40,9 @@ struct Test {
     text: String,
     run_by: RunBy,
     pipeline: u32,
-    /// The number of keys, keys and arguments. redis-benchmark replaces placeholders in them by numbers below
-    /// `n_random`.
+    /// The number of keys, keys and arguments.
+    ///
+    /// redis-benchmark replaces their placeholders by numbers below `n_random`.
     arguments: &'static [&'static str],
     n_random: u64,
     /// Fills an empty server.

@@ -21,7 +21,9 @@ const HAND_OVER: &str = include_str!("../../scripts/hand_over.lua");
 const N_RUNS: u64 = 100_000;
 const N_ACCOUNTS: u64 = 1000;
 
-/// Measures runs that each read the name of one of a thousand keys from another, and write both.
+/// Measures runs that read a key's name from another key, and write both.
+///
+/// There are a thousand keys.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both(&[])?;
     let measures = vec![
@@ -133,7 +135,7 @@ fn amounts(reply: &Value) -> Option<[u64; 2]> {
     }
 }
 
-/// Checks that the amount given equals the number of runs, and that each heir received exactly its part.
+/// Checks that one amount was given for each run, and that each heir received its own.
 fn audit(ledger: &Ledger, n_runs: u64) -> Result<(), BenchError> {
     let n_given: u64 = ledger.given.iter().sum();
     let has_got = |(account, given): (u64, &u64)| ledger.got[heir_of(account) as usize] == *given;

@@ -1,4 +1,6 @@
-//! The waits of GETs of other keys while one client repeats a long script on one key.
+//! The waits of GETs of other keys while one client repeats a long script.
+//!
+//! The script works on one key.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use crate::spawn::Server;
 use crate::workload::{Command, Keys, Workload};
 
 const LONG: &str = include_str!("../../scripts/long.lua");
-/// The expression for the script's key, and the one for a key that is not declared.
+/// The expressions for the script's key: declared, and undeclared.
 const DECLARED: &str = "KEYS[1]";
 const UNDECLARED: &str = "ARGV[2]";
 const KEY: &str = "counted";
@@ -61,7 +63,7 @@ impl Naming {
     }
 }
 
-/// Measures GETs of a million keys during the script, first with its key declared and then not.
+/// Measures GETs of a million keys during the script, with its key declared and not declared.
 ///
 /// The keys are in all shards, so few of them are in the one that the script holds.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {

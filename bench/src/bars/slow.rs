@@ -18,7 +18,7 @@ use crate::error::BenchError;
 use crate::reply_counter::Kind;
 use crate::spawn::Server;
 
-/// Bars of commands over a value of a million members, or two of half a million.
+/// Bars of commands over one value of a million members, or two of half a million.
 ///
 /// The short requests are about other keys.
 pub(super) const TYPES: &[Bar] = &[

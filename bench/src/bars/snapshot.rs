@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 enum Requests {
     /// Equal numbers of GETs and SETs.
     Mixed,
-    /// SETs alone, the worst case for a server that must keep the values of the beginning.
+    /// SETs alone, the worst case for a server that must keep the earlier values.
     Set,
 }
 
@@ -111,7 +111,9 @@ pub(super) fn time(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
     })
 }
 
-/// Measures the waits of requests, one at a time on each connection, during BGSAVE and without it.
+/// Measures the waits of requests during BGSAVE and without it.
+///
+/// Each connection has one request at a time.
 pub(super) fn latency(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("p99.9 added", Unit::Millis, Target::value(1.0)),
@@ -149,7 +151,9 @@ pub(super) fn log_loading(contest: &Contest, bar: &str) -> Result<Vec<Measure>, 
     start_with(contest, bar, &arguments, 0.556, |_| Ok(()))
 }
 
-/// Starts a server with the files of an earlier one, which `keep` has made save them.
+/// Starts a server with the files of an earlier one.
+///
+/// `keep` makes the earlier server save them.
 fn start_with(
     contest: &Contest,
     bar: &str,

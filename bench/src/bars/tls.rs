@@ -56,7 +56,7 @@ pub(super) fn cpu(
     })
 }
 
-/// Measures the longest wait of a PING on a plain connection while others make full handshakes.
+/// Measures the longest wait of a plain connection's PING while others make full handshakes.
 pub(super) fn handshakes(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("PING max", Unit::Millis, Target::value(20.0)),

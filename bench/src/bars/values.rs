@@ -17,9 +17,9 @@ const N_PER_REQUEST: u64 = 20;
 pub enum ValueType {
     /// Fields with values of 8 bytes.
     Hash,
-    /// Elements.
+    /// Elements of a list.
     List,
-    /// Members.
+    /// Members of a set.
     Set,
     /// Members with scores in no order, each below 2^20.
     SortedSet,

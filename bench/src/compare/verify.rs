@@ -23,7 +23,9 @@ const SHOWN_BYTES: usize = 120;
 pub struct Verified {
     /// The number of replies compared.
     pub n_replies: u64,
-    /// The number of those that differ in more than the order of elements and the moment in a stream's id.
+    /// The number of those that differ.
+    ///
+    /// The order of elements and the moment in a stream's id do not count.
     pub n_different: u64,
     /// The first two replies that differ.
     pub example: Option<[String; 2]>,
@@ -67,7 +69,9 @@ impl Verified {
     }
 }
 
-/// Returns the reply as text, with its elements sorted and without parts that differ from run to run.
+/// Returns the reply as text, with its elements sorted.
+///
+/// Parts that differ from run to run are replaced.
 fn canonical(reply: &Value) -> String {
     match reply {
         Value::Array(elements) | Value::Set(elements) => {

@@ -41,9 +41,9 @@ pub(super) struct Batch {
     n_replies: u32,
     /// Whether one of the batch's replies was an error.
     failed: bool,
-    /// When the batch was due, in nanoseconds since the run began.
+    /// The time at which the batch was due, in nanoseconds since the run began.
     pub(super) due_nanos: u64,
-    /// When the batch was sent, in nanoseconds since the run began.
+    /// The time at which the batch was sent, in nanoseconds since the run began.
     pub(super) sent_nanos: u64,
     /// The current stage of a watched transaction.
     pub(super) stage: usize,
@@ -52,7 +52,9 @@ pub(super) struct Batch {
 /// A reply, by its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
-    /// The reply is an error or contains errors, such as that of a failed command in a transaction.
+    /// The reply is an error or contains errors.
+    ///
+    /// A failed command in a transaction leaves such an error in EXEC's reply.
     Error(Errors<'a>),
     Null,
     Other,

@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const NOW_DIGITS: usize = 16;
 /// The time between two checks for the end when nothing arrives.
 const TURN: Duration = Duration::from_millis(20);
-/// The wait for counted messages after the load. Messages that arrive later are lost.
+/// The longest time without another counted message after the load. Messages that arrive later are lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All consumers of a load, on one thread.

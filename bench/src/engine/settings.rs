@@ -26,9 +26,9 @@ impl Target {
 /// The schedule, the end and the threads of a load.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// When requests are sent.
+    /// The rule that says when requests are sent.
     pub arrivals: Arrivals,
-    /// When the load ends.
+    /// The end of the load.
     pub limit: Limit,
     /// Worker threads; connections are divided between them.
     pub n_threads: usize,
@@ -36,18 +36,18 @@ pub struct Plan {
     pub cpus: Vec<usize>,
 }
 
-/// When a load ends.
+/// The end of a load.
 #[derive(Debug, Clone)]
 pub enum Limit {
-    /// After a time.
+    /// The load ends after a time.
     Time {
         /// The time before requests count.
         warmup: Duration,
         /// The time during which requests count.
         measured: Duration,
     },
-    /// After this many requests, all of which count.
+    /// The load ends after this many requests, all of which count.
     Requests(u64),
-    /// When this flag is set; all requests before that count.
+    /// The load ends when this flag is set. All requests before that count.
     Told(Arc<AtomicBool>),
 }

@@ -30,7 +30,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const SECOND: u64 = 1_000_000_000;
 /// The longest wait for the last replies after the end.
 const DRAIN_NANOS: u64 = 10 * SECOND;
-/// The time after the end of an open loop in which earlier requests may still be sent.
+/// The time after the end of an open loop in which due requests may still be sent.
 ///
 /// Requests of the last moments fall due while the worker is busy with others or asleep. Requests that are
 /// still unsent after this time have been delayed by the server.
@@ -72,7 +72,7 @@ struct Lane {
     number: usize,
     /// The schedule; `None` in a closed loop.
     schedule: Option<Schedule>,
-    /// When it had its last reply, in nanoseconds since the run began.
+    /// The time of its last reply, in nanoseconds since the run began.
     free_since: u64,
 }
 
@@ -241,7 +241,7 @@ impl Worker {
         is_ended && (self.n_waiting == 0 || now >= self.phases.ends.saturating_add(DRAIN_NANOS))
     }
 
-    /// Returns when the next request of a free connection is due, if it may still be sent.
+    /// Returns the time of the next due request on a free connection, if it may be sent.
     fn next_due(&self, now: u64) -> Option<u64> {
         let due = self.idle.peek().map(|Reverse((due, _))| *due);
         due.filter(|&due| self.n_left > 0 && self.phases.may_send(due, now))
@@ -272,7 +272,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for an event, the next due request or the end of the second, whichever is first.
+    /// Waits for an event, the next due request or the end of the second.
     fn wait(&mut self, events: &mut Events) -> Result<(), BenchError> {
         let now = self.now();
         let end_of_second = (self.tally.second + 1) * SECOND;

@@ -23,9 +23,9 @@ pub(super) struct Solution {
 }
 
 impl Solution {
-    /// The same problem's errors with other coefficients.
+    /// The errors of the same problem with other coefficients.
     ///
-    /// It serves a search that went only a part of the way to these.
+    /// They serve a search that went only a part of the way to these.
     pub fn at(self, coefficients: Vec<f64>, squares: f64) -> Self {
         Self { coefficients, squares, ..self }
     }
@@ -48,7 +48,7 @@ impl Solution {
     }
 }
 
-/// Finds the coefficients, none negative, with the least sum of squares of `target - row · coefficients`.
+/// Finds the non-negative coefficients with the least squares of `target - row · coefficients`.
 ///
 /// The method is the active set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter
 /// 23). The covariance is that of the unbounded problem. So the interval of a coefficient at zero says how

@@ -11,10 +11,10 @@
 //!   [`populations`] returns fill levels that show the steps.
 //! - `resident - used = base + slack * sqrt(keys)`: the memory that the allocator leaves unused. Pages and
 //!   segments of many size classes and threads fill as memory grows, so this part rises, and less than in
-//!   proportion. It grows by 10 MB up to a million small keys and by 7 MB more up to four million, in
-//!   redis-server and in Braid alike (the tests contain the measurements). A line through resident memory
-//!   alone attributes it to the keys. A server may count the bytes requested, not the size class allocated.
-//!   It then shows a share of the used bytes as well.
+//!   proportion. It grows by 10 MB up to a million small keys and by 7 MB more up to four million.
+//!   redis-server and Braid are alike in this (the tests contain the measurements). A line through resident
+//!   memory alone attributes it to the keys. A server may count the bytes requested, not the size class
+//!   allocated. It then shows a share of the used bytes as well.
 //!
 //! A server that only shows its resident memory gets one fit of all these terms. With small keys, that fit
 //! may be off by a seventh at four times the keys measured. A sample's weight is its keys as a share of the
@@ -35,7 +35,7 @@ use super::stats::{self, Estimate};
 pub struct Class {
     /// The type, as `TYPE` names it.
     pub kind: String,
-    /// The size of a value, or the middle of the range of sizes that the class stands for.
+    /// The size of a value, or the middle of the class's range of sizes.
     pub value_bytes: u64,
 }
 
@@ -117,11 +117,13 @@ pub enum Tables {
     /// A straight line explains the samples. Either tables grow smoothly, or too few fill levels were
     /// measured.
     NotSeen,
-    /// Tables have `phase * 2^i` slots, for the least such number that is not below the keys.
+    /// Tables have `phase * 2^i` slots, the least such number not below the keys.
     Doubling {
         /// Bytes for each slot.
         bytes_per_slot: Estimate,
-        /// From 1 to below 2: 1 for tables that fill to the last slot, 1.75 for those that fill to 7/8.
+        /// The phase, from 1 to below 2.
+        ///
+        /// It is 1 for tables that fill to the last slot, and 1.75 for those that fill to 7/8.
         phase: f64,
     },
 }
@@ -456,9 +458,9 @@ mod tests {
         bytes.div_ceil(step) * step
     }
 
-    /// The bytes of an entry, an object header and a string with its header, each in its size class.
+    /// The bytes of an entry, an object header and a string, each in its size class.
     ///
-    /// The key's own string is included.
+    /// The string has its header. The key's own string is included.
     fn redis_key(class: &Class) -> f64 {
         (jemalloc(24) + jemalloc(16) + jemalloc(class.value_bytes + 4) + jemalloc(16 + 2)) as f64
     }

@@ -1,7 +1,7 @@
-//! The highest rate at which a server keeps its latency target, found over windows that differ by chance.
+//! The highest rate at which a server keeps its latency target, found over varying windows.
 //!
-//! One window says little: the same rate keeps the target in one and misses it in the next. So the search
-//! takes three steps:
+//! One window says little: by chance, the same rate keeps the target in one and misses it in the next. So the
+//! search takes three steps:
 //!
 //! 1. It **climbs** from [`Bounds::start`] in doublings until two windows of a rate are broken, and then
 //!    bisects. If the first rate breaks, it descends until one rate is kept.
@@ -218,9 +218,9 @@ pub struct Bounds {
     pub lowest: f64,
     /// The highest rate tried. For a server that keeps the target there, the result is a lower bound.
     pub highest: f64,
-    /// The final distance of a bisection's two rates, as a share of the rate.
+    /// The precision of a bisection, as a share of the rate.
     pub resolution: f64,
-    /// How many times the search is repeated after the climb, at least two.
+    /// The number of repeated searches after the climb, at least two.
     pub n_rounds: u32,
     /// The number of even shares of the rate found that are measured for the curve.
     pub n_curve: u32,
@@ -296,7 +296,7 @@ pub struct Found {
     pub rate: Estimate,
     /// The limit of the rate.
     pub limit: Limit,
-    /// The breach seen most often just above the rate; `None` if the server is not the limit.
+    /// The commonest breach just above the rate; `None` if the server is not the limit.
     pub breach: Option<Breach>,
     /// The knee, if response times were recorded at three rates or more.
     pub knee: Option<Knee>,
@@ -304,7 +304,9 @@ pub struct Found {
     pub steps: Vec<Step>,
 }
 
-/// Response times at one offered rate, or at rates within a hundredth of each other, over all windows.
+/// Response times at one offered rate over all windows.
+///
+/// Rates within a hundredth of each other count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CurvePoint {
     /// Requested rate, in requests a second: the median of the windows.
@@ -417,7 +419,7 @@ impl<P: Probe> Search<'_, P> {
         Ok(Bracketed::Within(bracket))
     }
 
-    /// Repeats the search around the climb's bracket, and takes the mean and the spread of the results.
+    /// Repeats the search around the climb's bracket, and returns the results' mean and spread.
     fn rounds(&mut self, found: Bracket) -> Result<Estimate, P::Error> {
         let n_rounds = self.bounds.n_rounds;
         let mut logarithms = Vec::new();
@@ -437,7 +439,9 @@ impl<P: Probe> Search<'_, P> {
         Ok(Estimate { value: mean.exp(), low: within(mean - half), high: within(mean + half) })
     }
 
-    /// Searches once in fresh windows, from a bracket around `center` that it may leave on either side.
+    /// Searches once in fresh windows, from a bracket around `center`.
+    ///
+    /// The search may leave the bracket on either side.
     fn round(&mut self, round: u32, center: f64) -> Result<f64, P::Error> {
         let phase = Phase::Round(round);
         let keeps = |search: &mut Self, rate: f64| search.majority_keeps(phase, rate);
@@ -467,7 +471,9 @@ impl<P: Probe> Search<'_, P> {
         Ok(bracket.middle())
     }
 
-    /// Continues from a judged rate, by `factor` a step, until the judgement turns or a bound is reached.
+    /// Continues from a judged rate until the judgement turns or a bound is reached.
+    ///
+    /// Each step changes the rate by `factor`.
     fn walk(
         &mut self,
         from: f64,
@@ -563,7 +569,9 @@ impl<P: Probe> Search<'_, P> {
         }
     }
 
-    /// The windows of the rounds that missed the target, or those of the climb where there were no rounds.
+    /// The windows of the rounds that missed the target.
+    ///
+    /// Where there were no rounds, they are those of the climb.
     fn missed_nearby(&self) -> impl Iterator<Item = &Step> {
         let is_round = |step: &&Step| matches!(step.phase, Phase::Round(_));
         let has_rounds = self.steps.iter().any(|step| is_round(&step));

@@ -36,7 +36,9 @@ impl Estimate {
     }
 }
 
-/// Returns the middle of the samples, or the mean of the middle two; `None` without samples.
+/// Returns the median: the middle sample, or the mean of the middle two.
+///
+/// It is `None` without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
 }
@@ -52,7 +54,7 @@ pub fn quantile(samples: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// Returns the mean with Student's interval; `None` for fewer than two samples, which have no spread.
+/// Returns the mean with Student's interval; `None` for fewer than two samples.
 pub fn mean(samples: &[f64]) -> Option<Estimate> {
     let (mean, deviation) = moments(samples)?;
     let half = student(samples.len() - 1) * deviation / (samples.len() as f64).sqrt();
@@ -102,7 +104,7 @@ pub fn bootstrap(samples: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) 
     Some(Estimate { value, low: end((1.0 - LEVEL) / 2.0)?, high: end((1.0 + LEVEL) / 2.0)? })
 }
 
-/// Returns the arithmetic mean and the standard deviation of a sample; `None` for fewer than two.
+/// Returns the mean and the standard deviation of a sample; `None` for fewer than two.
 pub(super) fn moments(samples: &[f64]) -> Option<(f64, f64)> {
     let n = samples.len() as f64;
     if n < 2.0 {

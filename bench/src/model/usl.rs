@@ -79,7 +79,7 @@ pub enum UslError {
         /// The throughput.
         throughput: f64,
     },
-    /// The points fall faster than the law can, so that no throughput of one fits them.
+    /// The points fall faster than the law can, so no throughput of one fits them.
     #[error("the measurements do not follow the scalability law: throughput falls too fast with the count")]
     Unfit,
 }
@@ -88,8 +88,8 @@ pub enum UslError {
 ///
 /// # Errors
 ///
-/// If there are fewer than four points or three different n, a figure is not above zero, or the points fall
-/// faster than the law can.
+/// If there are fewer than four points or three different n, or a figure is not above zero. The points may
+/// also fall faster than the law can.
 pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
     let is_positive = |figure: f64| figure > 0.0 && figure.is_finite();
     if let Some(&(n, throughput)) = points.iter().find(|&&(n, x)| !is_positive(n) || !is_positive(x)) {
@@ -185,7 +185,7 @@ impl Fit {
     }
 }
 
-/// Finds the coefficients of `n / X`, with the least squares of the logarithms of X.
+/// Finds the coefficients of `n / X` with the least squares of X's logarithms.
 fn solve(points: &[(f64, f64)]) -> Option<Solution> {
     let start: Vec<f64> = points.iter().map(|(n, throughput)| n / throughput).collect();
     let squares = |coefficients: &[f64]| -> f64 {

@@ -1,4 +1,4 @@
-//! From the needs of a month to a number of instances.
+//! The number of instances for the needs of a month.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct Instance {
 pub struct Needs {
     /// Requests a second.
     pub rate: f64,
-    /// Keys.
+    /// The number of keys.
     pub n_keys: u64,
     /// Cores of servers, head-room included.
     pub cores: f64,

@@ -18,7 +18,7 @@ pub struct Options {
     pub(super) load: LoadOptions,
     #[command(flatten)]
     pub(super) search: SearchOptions,
-    /// Requests a second today; by default the workload's rate, or what one instance takes.
+    /// Requests a second today; by default the workload's rate, or the planned capacity of one instance.
     #[arg(long, value_name = "RATE")]
     pub(super) rate_now: Option<f64>,
     /// Keys today; by default the workload's.

@@ -13,7 +13,7 @@ use crate::report::RunReport;
 /// A plan, as it is written.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
-    /// `braid-bench/plan`.
+    /// The name of the schema: `braid-bench/plan`.
     pub schema: &'static str,
     /// Version of the JSON.
     pub schema_version: u32,

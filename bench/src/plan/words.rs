@@ -154,7 +154,9 @@ impl Findings<'_> {
         }
     }
 
-    /// Says how many threads an instance with head-room needs at the end, by the law.
+    /// Returns a sentence on the threads that an instance with head-room needs at the end.
+    ///
+    /// The number follows from the law.
     fn threads_needed(&self, fit: &usl::Fit) -> String {
         let Options { headroom, .. } = self.options;
         let rate = self.end().needs.rate / self.end().n_instances as f64;

@@ -1,4 +1,4 @@
-//! From values to places, and the ticks of an axis.
+//! The conversion of values to places, and the ticks of an axis.
 
 use super::{Axis, Scale, Unit, byte_unit, digits};
 
@@ -136,7 +136,7 @@ fn label(unit: Unit, value: f64, high: f64) -> String {
     format!("{}{suffix}", digits(value / divisor))
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is not below `step`.
+/// The least of 1, 2 and 5 times a power of ten not below `step`.
 fn nice(step: f64) -> f64 {
     let power = 10.0_f64.powf(step.log10().floor());
     [1.0, 2.0, 5.0, 10.0]

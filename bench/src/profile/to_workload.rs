@@ -1,9 +1,11 @@
-//! From a profile to a workload.
+//! The conversion of a profile to a workload.
 
 use super::{Profile, Sizes, TypeProfile};
 use crate::workload::{Command, Expiry, Keys, Population, Size, Values, Workload};
 
-/// The most elements of a filled collection; longer ones are rare and would make the file long.
+/// The most elements of a filled collection.
+///
+/// Longer ones are rare and would make the file long.
 const MAX_ELEMENTS: u64 = 128;
 /// A server's approximate overhead for an element and for a key.
 ///

@@ -14,9 +14,9 @@ use crate::error::{BenchError, Doing};
 /// The time between two displays of their number.
 const TURN: Duration = Duration::from_millis(250);
 
-/// Opens the connections and holds them until the server closes one, reporting their number now and then.
+/// Opens the connections and holds them until the server closes one.
 ///
-/// Nothing is sent, not even the password.
+/// It reports their number now and then. Nothing is sent, not even the password.
 ///
 /// # Errors
 /// When a connection cannot be opened, and when one is closed; it does not return otherwise.

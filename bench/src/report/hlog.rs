@@ -1,4 +1,6 @@
-//! The response times of each second as an HdrHistogram interval log, which HdrHistogram's own tools plot.
+//! The response times of each second as an HdrHistogram interval log.
+//!
+//! HdrHistogram's own tools plot it.
 
 use std::time::{Duration, SystemTime};
 

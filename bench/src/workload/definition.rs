@@ -101,7 +101,7 @@ impl Default for Values {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expiry {
-    /// The share of requests with `{expire}` that carry a time to live, from 0 to 1.
+    /// The share of requests with `{expire}` that carry a time to live, 0 to 1.
     pub share: f64,
     /// Seconds to live.
     pub seconds: Size,
@@ -189,7 +189,7 @@ impl Command {
     }
 }
 
-/// Connections that wait: each sends `args` and counts what it receives.
+/// Connections that wait: each sends `args` and counts the messages that it receives.
 ///
 /// The time from a message's `{now}` to its arrival is the delivery time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

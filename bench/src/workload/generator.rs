@@ -1,4 +1,4 @@
-//! From templates to the bytes of requests.
+//! The conversion of templates to the bytes of requests.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,8 +18,9 @@ use crate::error::BenchError;
 
 /// The size of the pool from which values are cut.
 const POOL_BYTES: usize = 64 * 1024;
-/// The most requests of a connection that are unanswered at once while keys are loaded, and about their most
-/// bytes.
+/// The bounds on requests that a connection has under way while keys are loaded.
+///
+/// The first is a number, the second an approximate size in bytes.
 const PRELOAD_PIPELINE: u64 = 64;
 const PRELOAD_BYTES: u64 = 256 * 1024;
 const NOW_DIGITS: usize = 16;
@@ -64,7 +65,7 @@ struct Stage {
 #[derive(Debug)]
 struct Request {
     steps: Vec<Step>,
-    /// The steps of the same request without its time to live, where it has an `{expire}`.
+    /// The same steps without the time to live, where the request has an `{expire}`.
     lasting: Option<Vec<Step>>,
 }
 
@@ -98,7 +99,7 @@ impl fmt::Debug for Step {
 /// The inputs of a request that a generator does not choose.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moment {
-    /// When the request is due, in nanoseconds since the run began.
+    /// The time at which the request is due, in nanoseconds since the run began.
     pub due_nanos: u64,
     /// The connection that sends it.
     pub connection: usize,
@@ -124,7 +125,7 @@ impl Compiled {
         Self::of_commands(workload, &workload.weighted_commands())
     }
 
-    /// Makes the requests of a population ready, for those of its keys whose numbers are in `keys`.
+    /// Makes ready a population's requests for the keys whose numbers are in `keys`.
     ///
     /// # Errors
     /// As [`Compiled::new`].

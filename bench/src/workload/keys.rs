@@ -54,7 +54,7 @@ pub enum Pattern {
     },
     /// A few keys take most requests.
     HotSpot {
-        /// The share of keys that are hot, from 0 to 1; at least one key is.
+        /// The share of hot keys, from 0 to 1; at least one key is hot.
         keys: f64,
         /// The share of requests that ask for a hot key.
         requests: f64,
@@ -69,7 +69,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Returns the share of requests, from 0 to 1, for the most requested of `n_keys` keys.
+    /// Returns the share of requests for the most requested of `n_keys` keys, 0 to 1.
     pub fn hottest_share(self, n_keys: u64) -> f64 {
         // Above this rank, the sum is replaced by the integral of the law.
         const N_SUMMED: u64 = 10_000;

@@ -9,7 +9,7 @@ use super::named::NAMED;
 use crate::error::{BenchError, Doing};
 
 impl Workload {
-    /// Finds a workload by the name under which it ships, or reads it from a file.
+    /// Finds a workload by its shipped name, or reads it from a file.
     ///
     /// # Errors
     /// When there is neither, or the file is no workload; the error names the line or the field.

@@ -31,7 +31,6 @@ const EXEMPT: Exceptions = &[
     ("docs/differences.md", CLAUSES, OLD),
     ("comments of storage", CLAUSES, OLD),
     ("comments of server", CLAUSES, OLD),
-    ("comments of bench", CLAUSES, OLD),
 ];
 
 /// The reason of every exemption.

@@ -1,4 +1,4 @@
-//! From measurements and models to the charts that show them.
+//! The charts of measurements and models.
 
 use crate::model::memory::{self, MemorySample};
 use crate::model::search::{CurvePoint, Found, Limit, Slo};
