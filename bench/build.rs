@@ -1,4 +1,4 @@
-//! Records the revision that the program was built from.
+//! Records the revision from which the program was built.
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
-//! Timings of what the client does for each request: making it, and recording its times. They bound the rate
-//! that one core of the client can offer; throughput counts requests.
+//! Timings of the client's work for each request: making it, and recording its times.
+//!
+//! They bound the rate that one core of the client can offer. Throughput counts requests.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use braid_bench::engine::Record;
 use braid_bench::workload::{Compiled, Generator, Moment, Workload};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// Requests made into one buffer before it would be sent.
+/// The number of requests that are made into one buffer.
 const N_REQUESTS: u64 = 64;
 
 fn generator(criterion: &mut Criterion) {
@@ -34,7 +35,7 @@ fn generator(criterion: &mut Criterion) {
 
 fn recording(criterion: &mut Criterion) {
     let mut random = fastrand::Rng::with_seed(1);
-    // From 20 µs to 2 ms, most of them short, as response times are.
+    // Times from 20 µs to 2 ms, most of them short, like response times.
     let nanos: Vec<u64> =
         (0..4096).map(|_| (20_000.0 * 100.0_f64.powf(random.f64().powi(4))) as u64).collect();
     let mut group = criterion.benchmark_group("recording");

@@ -1,4 +1,4 @@
-//! Where a server listens, over TCP or as a Unix socket, and connecting to it.
+//! Addresses of servers, over TCP or as a Unix socket, and connections to them.
 
 use std::fmt;
 use std::io;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Where a server listens.
+/// The address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A port of a host.
+    /// A host's address and a port.
     Tcp(SocketAddr),
     /// A socket in the file system.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Connects. Over TCP, that may take as long as `patience`, or as the system allows.
+    /// Connects. Over TCP, connecting takes at most `patience`, or as long as the system allows.
     ///
     /// # Errors
     /// When no server listens there.
@@ -26,14 +26,17 @@ impl Address {
         let socket = self.socket()?;
         match (self, patience) {
             (Self::Tcp(_), Some(patience)) => socket.connect_timeout(&self.encoded()?, patience)?,
-            // To wait with a limit, the socket must not block; then a full queue would refuse it.
+            // A connect with a time limit needs a socket that does not block. A full queue would then refuse
+            // it.
             _ => socket.connect(&self.encoded()?)?,
         }
         Ok(socket)
     }
 
-    /// Begins to connect a socket that does not block. Over TCP it is connected when it becomes writable, and
-    /// a failure shows then; a Unix socket is connected or refused at once.
+    /// Begins to connect a socket that does not block.
+    ///
+    /// Over TCP, the socket is connected when it becomes writable, and a failure shows then. A Unix socket is
+    /// connected or refused at once.
     ///
     /// # Errors
     /// When the system refuses a socket or to connect it.
@@ -56,7 +59,7 @@ impl Address {
         Ok(socket)
     }
 
-    /// Whether the server runs on this machine, as far as the address tells.
+    /// Whether the server runs on this machine, as far as the address says.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -83,7 +86,7 @@ impl Address {
     }
 }
 
-/// A connection is being made: it is no failure.
+/// The error of a connection that is still being made, which is no failure.
 const IN_PROGRESS: i32 = rustix::io::Errno::INPROGRESS.raw_os_error();
 
 impl From<SocketAddr> for Address {

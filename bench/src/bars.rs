@@ -1,8 +1,8 @@
-//! Braid against redis-server: both get the same load in turns, round by round, so that other work on the
-//! machine disturbs both equally.
+//! Braid against redis-server under the same load, in turns, round by round.
 //!
-//! A [`Bar`] is one row of [`BARS`] and one function in a module of its own. It starts the servers it needs,
-//! and passes [`Contest::rounds`] a function that measures one side once.
+//! Other work on the machine then disturbs both equally. A [`Bar`] is one row of [`BARS`] and one function in
+//! a module of its own. It starts the servers that it needs, and passes [`Contest::rounds`] a function that
+//! measures one side once.
 
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -73,13 +73,13 @@ const BARS: &[Bar] = &[
     Bar { name: "one-client", run: one_client::run },
 ];
 
-/// Bars that measure the same of many commands or types, and can be chosen together.
+/// Bars that measure many commands or types alike, and can be chosen together.
 struct Family {
     name: &'static str,
     bars: &'static [Bar],
 }
 
-/// They follow [`BARS`].
+/// The families. They come after [`BARS`].
 const FAMILIES: &[Family] = &[
     Family { name: "cpu-types", bars: cpu_types::BARS },
     Family { name: "memory-types", bars: memory_types::BARS },
@@ -136,7 +136,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The bars to measure, in the order of their tables.
+    /// Returns the bars to measure, in the order of their tables.
     fn bars(&self) -> impl Iterator<Item = &'static Bar> {
         let is_named = |name: &str| self.only.iter().any(|only| only == name);
         let all = self.only.is_empty();
@@ -148,7 +148,7 @@ impl Options {
         alone.chain(FAMILIES.iter().flat_map(of_family))
     }
 
-    /// What is measured, how long, and how often.
+    /// Returns the programs, the durations and the number of rounds.
     fn contest(&self) -> Result<Contest, BenchError> {
         let quick = self.quick;
         Ok(Contest {
@@ -163,11 +163,12 @@ impl Options {
     }
 }
 
-/// Runs the comparison and prints its table. With `gate`, a target that is missed, or a bar that could not be
-/// measured, exits with 1.
+/// Runs the comparison and prints its table.
+///
+/// With `gate`, a target that is missed, or a bar that could not be measured, exits with 1.
 ///
 /// # Errors
-/// When there is no Braid to measure or the report cannot be written. A bar that fails is part of the report.
+/// When there is no Braid to measure or the report cannot be written. A failed bar is part of the report.
 pub fn run(options: &Options, gate: bool) -> Result<ExitCode, BenchError> {
     let contest = options.contest()?;
     let mut report = Report {
@@ -198,7 +199,7 @@ fn find_braid(given: Option<&Path>) -> Result<PathBuf, BenchError> {
     Err(BenchError::Machine(format!("there is no {}; name one with --braid", beside.display())))
 }
 
-/// The first line that a program prints about itself.
+/// Returns the first line of a program's `--version`.
 fn version(binary: &Path) -> String {
     let printed = Command::new(binary).arg("--version").output();
     let first_line = printed

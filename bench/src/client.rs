@@ -1,5 +1,6 @@
-//! A blocking connection, for setting up, asking and checking, never for load. It keeps replies, or only
-//! counts what is in them.
+//! A blocking connection for setting up, asking and checking, never for load.
+//!
+//! It keeps replies, or counts their contents only.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -14,9 +15,9 @@ use crate::address::Address;
 use crate::error::{BenchError, Doing};
 use crate::reply_counter::{Kind, Outline, ReplyCounter};
 
-/// How long a reply may fail to arrive.
+/// The longest wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What one read takes at most; a reply that is kept may make the buffer larger.
+/// The most bytes that one read takes. A reply that is kept may make the buffer larger.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A blocking RESP2 connection.
@@ -31,7 +32,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server, within a minute.
     ///
     /// # Errors
     /// When no server listens there.
@@ -49,7 +50,7 @@ impl Client {
         })
     }
 
-    /// Connects and does what every connection of the load does first: HELLO, AUTH, SELECT.
+    /// Connects and sends the greeting of every connection of a load: HELLO, AUTH, SELECT.
     ///
     /// # Errors
     /// As [`Client::connect`], and when the server refuses one of them.
@@ -61,7 +62,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Returns the socket, and what is received and not yet taken.
+    /// Returns the socket, and the bytes that are received and not yet taken.
     pub fn into_parts(self) -> (Socket, Vec<u8>) {
         (self.stream, self.buffer[self.unread].to_vec())
     }
@@ -88,8 +89,9 @@ impl Client {
         }
     }
 
-    /// Waits for the next reply, which may be an error, and counts through it without keeping it. The
-    /// connection speaks RESP2.
+    /// Waits for the next reply and counts its values without keeping it.
+    ///
+    /// The reply may be an error. The connection speaks RESP2.
     ///
     /// # Errors
     /// As [`Client::receive`].
@@ -105,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Receives more after what is unread.
+    /// Receives more bytes after the unread ones.
     fn read(&mut self) -> Result<(), BenchError> {
         if self.unread.start > 0 {
             self.buffer.copy_within(self.unread.clone(), 0);
@@ -122,11 +124,10 @@ impl Client {
         Ok(())
     }
 
-    /// Sends requests that are already encoded and waits for their replies, none of which may be an error or
-    /// have one in it.
+    /// Sends encoded requests and waits for their replies. No reply may be an error or contain one.
     ///
     /// # Errors
-    /// As [`Client::receive`], and for an error reply, which names the requests by `name`.
+    /// As [`Client::receive`], and for an error reply. That error names the requests by `name`.
     pub fn call_encoded(&mut self, name: &str, requests: &[u8], n_replies: usize) -> Result<(), BenchError> {
         self.send(requests)?;
         for _ in 0..n_replies {
@@ -138,7 +139,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends one request and waits for its reply; an error reply is an error.
+    /// Sends one request and waits for its reply.
     ///
     /// # Errors
     /// As [`Client::receive`], and for an error reply.
@@ -152,7 +153,7 @@ impl Client {
         }
     }
 
-    /// Asks for the number of keys.
+    /// Asks the server for the number of its keys.
     ///
     /// # Errors
     /// As [`Client::call`], and when the answer is no number.
@@ -180,7 +181,7 @@ impl Client {
     }
 }
 
-/// The error for a reply that is not what the request asked for.
+/// The error for a reply of an unexpected type or content.
 pub fn wrong_reply<A: AsRef<[u8]>>(argv: &[A], reply: &impl Debug) -> BenchError {
     const SHOWN: usize = 8;
     let shown = argv.iter().take(SHOWN).map(|argument| String::from_utf8_lossy(argument.as_ref()));

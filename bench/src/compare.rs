@@ -28,7 +28,7 @@ mod verify;
 
 use self::verify::Verified;
 
-/// How long a round measures each server, and how long it runs before.
+/// The time for which a round measures each server. Before it, the server is under load for [`WARMUP`].
 const WINDOW: Duration = Duration::from_secs(3);
 const WARMUP: Duration = Duration::from_millis(500);
 const N_ROUNDS: u64 = 5;
@@ -42,12 +42,12 @@ pub struct Options {
     /// Starts this server for the comparison, words quoted as in a shell; servers that are named come first.
     #[arg(long, value_name = "COMMAND")]
     spawn: Vec<String>,
-    /// Exits with 1 when a target is missed or, between named servers, when a server is worse than the
-    /// reference, or than the same comparison in a file that --json has written, by more than --max-regress
-    /// and the noise.
+    /// Exits with 1 when a target is missed. Between named servers, exits with 1 when a server is worse than
+    /// the reference by more than --max-regress and the noise. With a file that --json has written, the same
+    /// comparison in it takes the place of the reference.
     #[arg(long, value_name = "BASELINE", num_args = 0..=1)]
     gate: Option<Option<PathBuf>>,
-    /// How much worse a figure may be.
+    /// Largest regression of a figure that is allowed.
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
     max_regress: f64,
     #[command(flatten)]
@@ -58,19 +58,19 @@ pub struct Options {
     bars: bars::Options,
 }
 
-/// A comparison, as it is written.
+/// A comparison, in its written form.
 #[derive(Debug, Serialize)]
 struct Comparison {
     schema: &'static str,
     schema_version: u32,
     origin: Origin,
     workload: String,
-    /// The reference first.
+    /// The servers, the reference first.
     servers: Vec<String>,
     rounds: u64,
     verified: Vec<Verified>,
     measures: Vec<Measure>,
-    /// Whether the client held any of the runs back: ratios of throughput are then too close to 1.
+    /// Whether the client held any of the runs back. Ratios of throughput are then too close to 1.
     client_limited: bool,
 }
 
@@ -79,9 +79,9 @@ struct Comparison {
 struct Measure {
     name: String,
     higher_is_better: bool,
-    /// For each server its figures, one a round.
+    /// The figures of each server, one a round.
     figures: Vec<Vec<f64>>,
-    /// For each server but the reference.
+    /// The ratio of each server but the reference.
     ratios: Vec<Option<Ratio>>,
 }
 
@@ -99,7 +99,7 @@ impl From<Estimate> for Ratio {
     }
 }
 
-/// The parts of an earlier comparison that this one is held against.
+/// The parts of an earlier comparison with which this one is compared.
 #[derive(Debug, Deserialize)]
 struct Baseline {
     workload: String,
@@ -182,7 +182,7 @@ fn compare(load: &Load, endpoints: &[Endpoint], options: &Options) -> Result<Com
     let n_rounds = options.bars.rounds.unwrap_or(N_ROUNDS);
     let mut runs: Vec<Vec<RunReport>> = endpoints.iter().map(|_| Vec::new()).collect();
     for round in 0..n_rounds as usize {
-        // Each takes its turn at being first, so that none always follows the same one.
+        // The servers take turns at being first, so that none always follows the same one.
         for turn in 0..endpoints.len() {
             let server = (round + turn) % endpoints.len();
             let run = measure(load, &endpoints[server], &observers[server], None)?.report;
@@ -209,7 +209,7 @@ fn compare(load: &Load, endpoints: &[Endpoint], options: &Options) -> Result<Com
 }
 
 impl Measure {
-    /// `None` where a server does not report the figure.
+    /// Collects a figure; `None` where a server does not report it.
     fn of(figure: &Figure, runs: &[Vec<RunReport>]) -> Option<Self> {
         let of_server = |runs: &Vec<RunReport>| runs.iter().map(figure.of).collect::<Option<Vec<_>>>();
         let figures = runs.iter().map(of_server).collect::<Option<Vec<_>>>()?;
@@ -235,7 +235,9 @@ impl Baseline {
 }
 
 impl Comparison {
-    /// What is worse than the reference, or than it was in the baseline, beyond the bound and the noise.
+    /// Returns the figures that are worse than before, beyond the bound and the noise.
+    ///
+    /// The comparison is with the reference, or with the baseline if there is one.
     fn regressions(&self, baseline: Option<&Baseline>, max_regress: f64) -> Vec<String> {
         let mut found = Vec::new();
         for measure in &self.measures {
@@ -260,7 +262,9 @@ impl Comparison {
     }
 }
 
-/// By how much `now` is worse than `then`, as a logarithm, and by how much at least, given the noise of both.
+/// Returns how much worse `now` is than `then`, as a logarithm.
+///
+/// The second figure is the least such value, given the noise of both.
 fn worsening(now: Ratio, then: Ratio, higher_is_better: bool) -> (f64, f64) {
     let sign = if higher_is_better { -1.0 } else { 1.0 };
     let half = |ratio: Ratio| (ratio.high / ratio.low).ln() / 2.0;

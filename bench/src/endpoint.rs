@@ -1,4 +1,4 @@
-//! The server to load: one that runs already, or one that is started for it.
+//! The server to load: a running one, or one that is started for the load.
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -37,23 +37,23 @@ pub struct EndpointOptions {
     db: u32,
 }
 
-/// A server to load. One that was started for it ends when this is dropped.
+/// A server to load. One that was started for the load ends when this is dropped.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Where it is and how to greet it.
+    /// The server's address and its greeting.
     pub target: Target,
-    /// How it was named: an address or a command line.
+    /// The name of the server: an address or a command line.
     pub name: String,
     server: Option<Server>,
 }
 
 impl EndpointOptions {
-    /// Whether the command to spawn has `placeholder` in it.
+    /// Whether the command to spawn contains `placeholder`.
     pub fn contains(&self, placeholder: &str) -> bool {
         self.spawn.as_ref().is_some_and(|command| command.contains(placeholder))
     }
 
-    /// The same with `value` for `placeholder` in the command to spawn.
+    /// Returns the same options with `value` for `placeholder` in the command to spawn.
     pub fn with(&self, placeholder: &str, value: &str) -> Self {
         Self { spawn: self.spawn.as_ref().map(|command| command.replace(placeholder, value)), ..self.clone() }
     }
@@ -75,7 +75,7 @@ impl EndpointOptions {
 }
 
 impl Endpoint {
-    /// A server that runs already, at `host:port` or, on this machine, `port`.
+    /// Names a running server, at `host:port` or, on this machine, `port`.
     ///
     /// # Errors
     /// When that is no address.
@@ -85,7 +85,9 @@ impl Endpoint {
         Self::on(host, port)
     }
 
-    /// A server that runs already, on a host by its name or address. An IPv6 address may be in brackets.
+    /// Names a running server on a host, by the host's name or address.
+    ///
+    /// An IPv6 address may be in brackets.
     ///
     /// # Errors
     /// When the host has no address.
@@ -97,7 +99,7 @@ impl Endpoint {
         Ok(Self { target: Target::plain(found), name, server: None })
     }
 
-    /// A server that runs already on this machine and listens on a Unix socket.
+    /// Names a running server on this machine that listens on a Unix socket.
     pub fn unix(path: &Path) -> Self {
         let name = path.display().to_string();
         Self { target: Target::plain(Address::Unix(path.to_owned())), name, server: None }
@@ -116,14 +118,15 @@ impl Endpoint {
         Ok(Self { target: Target::plain(server.address()), name: command.to_owned(), server: Some(server) })
     }
 
-    /// The process, if it was started here.
+    /// Returns the server's process, if it was started here.
     pub fn spawned_pid(&self) -> Option<u32> {
         self.server.as_ref().map(Server::pid)
     }
 }
 
-/// The words of a command line, quoted as in a shell. Of a shell there is besides only that a `#` before a
-/// word begins a comment: no variables, no patterns.
+/// Splits a command line into words, quoted as in a shell.
+///
+/// A `#` before a word begins a comment. Nothing else of a shell is supported: no variables, no patterns.
 fn words(command: &str) -> Result<Vec<String>, BenchError> {
     shlex::split(command).ok_or_else(|| BenchError::Spawn {
         command: command.to_owned(),
@@ -131,7 +134,7 @@ fn words(command: &str) -> Result<Vec<String>, BenchError> {
     })
 }
 
-/// What each connection sends first.
+/// Returns the requests that each connection sends first.
 pub fn greeting(user: Option<&str>, password: Option<&str>, db: u32, protocol: u8) -> Vec<Vec<String>> {
     let request = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let mut greeting = Vec::new();

@@ -1,16 +1,16 @@
 //! The load itself: worker threads, each with its connections, its schedule and its histograms.
 //!
 //! **Closed loop**: a connection sends its next batch of requests when the last one is answered. **Open
-//! loop**: each connection has a schedule of its own that knows nothing of replies. A batch whose time has
-//! come while the one before is unanswered waits in the client, and its *response time* counts from when it
-//! was due, so that a server that stalls cannot hide the requests it kept from being sent (Tene, "How NOT to
-//! Measure Latency").
+//! loop**: each connection has a schedule of its own that ignores replies. A batch may fall due while the one
+//! before is unanswered. It then waits in the client, and its *response time* counts from the time it was
+//! due. So a stalling server cannot hide the requests that it kept from being sent (Tene, "How NOT to Measure
+//! Latency").
 //!
 //! | figure | from | to |
 //! |---|---|---|
 //! | response time | when the request was due (closed loop: sent) | its last reply |
 //! | service time | when it was sent | its last reply |
-//! | schedule slip | when it was due and its connection free | when it was sent: the generator's own lateness |
+//! | schedule slip | when it was due and its connection free | when it was sent: the generator's lateness |
 //! | delivery time | when the message was due | its arrival at a consumer |
 
 use std::collections::BTreeMap;
@@ -37,13 +37,13 @@ pub use self::settings::{Limit, Plan, Target};
 use self::consumer::{Consumers, Deliveries};
 use self::worker::Worker;
 
-/// From the last connection to the first request: workers are at their loops by then.
+/// The time from the last connection to the first request. Workers have reached their loops by then.
 const LEAD: Duration = Duration::from_millis(5);
 
 /// Runs a load to its end. `watch` sees each second once all workers have finished it.
 ///
 /// # Errors
-/// When the server cannot be reached, refuses the greeting, sends what is no reply, or closes connection
+/// When the server cannot be reached, refuses the greeting, sends malformed replies, or closes connection
 /// after connection.
 pub fn run(
     target: &Target,
@@ -84,7 +84,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Merges the workers' slices by their second, and shows those that are whole.
+/// Merges the workers' slices by their second, and shows the complete ones.
 fn gather(sliced: &mpsc::Receiver<Slice>, n_workers: usize, watch: &mut dyn FnMut(&Slice)) -> Vec<Slice> {
     let mut seconds: BTreeMap<u64, (usize, Slice)> = BTreeMap::new();
     for slice in sliced {
@@ -227,13 +227,13 @@ mod tests {
         let limit = Limit::Time { warmup: Duration::ZERO, measured: Duration::from_secs(1) };
         let workload = Workload { connections: 5, ..Workload::default() };
         let record = |arrivals| load(&workload, arrivals, limit.clone(), &server).record;
-        // A fifth of the time is a stall: of requests that come at any time, a fifth wait up to 100 ms. A
-        // machine under load makes them wait for longer, not for less.
+        // A stall takes a fifth of the time, so a fifth of the requests wait up to 100 ms. A machine under
+        // load makes them wait for longer, never for less.
         let open = record(Arrivals::Open { rate: 1000.0, shape: Shape::Constant });
         let p99_millis = open.response().value_at_percentile(99.0) as f64 / 1e6;
         assert!(p99_millis > 50.0, "{p99_millis}");
-        // In a closed loop nothing is due before it is sent, so what a stall keeps from being sent is never
-        // measured.
+        // In a closed loop nothing is due before it is sent. Requests that a stall keeps from being sent are
+        // never measured.
         let closed = record(Arrivals::Closed);
         assert_eq!((closed.slip.max(), closed.response().max()), (0, closed.service.max()));
     }
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn messages_that_do_not_arrive_are_lost() {
-        // As if half of the messages had not come: each that does is half of one.
+        // Each message counts as half of one, as if half of the messages had not come.
         let message = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n";
         let outcome = published(10, 2 * message.len() as u64, 1);
         assert_eq!((outcome.n_delivered, outcome.n_lost), (5, 5));
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!((record.n_sent, record.n_unanswered), (record.n_done(), 0));
     }
 
-    /// Answers one connection's batches by the script, each in its turn.
+    /// Answers one connection's batches by the script, one entry for each batch.
     fn scripted(script: &'static [&'static [u8]]) -> (Target, thread::JoinHandle<()>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
         let address = listener.local_addr().expect("it listens").into();

@@ -1,4 +1,4 @@
-//! Why a measurement can fail.
+//! The errors of a measurement.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ pub enum BenchError {
     /// The operating system refused something.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was attempted, as it reads after "cannot".
+        /// The attempted operation, as it reads after "cannot".
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A server ended, or never answered, before it was ready.
@@ -19,7 +19,7 @@ pub enum BenchError {
     NotStarted {
         /// The server's program.
         binary: String,
-        /// What was waited for.
+        /// The event that did not come, or the end of the server.
         why: String,
         /// The last lines that the server wrote.
         log: String,
@@ -29,7 +29,7 @@ pub enum BenchError {
     Spawn {
         /// The command line.
         command: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: &'static str,
     },
     /// A file of /proc does not read as documented in proc(5).
@@ -54,7 +54,7 @@ pub enum BenchError {
     Workload {
         /// The file or the field.
         place: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: String,
     },
     /// redis-benchmark failed, or printed something else than a result.
@@ -62,35 +62,35 @@ pub enum BenchError {
     RedisBenchmark {
         /// The command line.
         command: String,
-        /// What it printed last.
+        /// The last part of its output.
         output: String,
     },
-    /// It went wrong on one side of a comparison.
+    /// An error on one side of a comparison.
     #[error("{side}: {source}")]
     OnSide {
-        /// Which side.
+        /// The name of the side.
         side: &'static str,
-        /// What went wrong.
+        /// The error on that side.
         source: Box<Self>,
     },
-    /// The machine does not allow what the bar needs.
+    /// The machine lacks something that the bar needs.
     #[error("{0}")]
     Machine(String),
 }
 
 impl BenchError {
-    /// A field of a workload that makes no sense.
+    /// The error for a field of a workload that makes no sense.
     pub fn workload(place: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Workload { place: place.into(), why: why.into() }
     }
 
-    /// Says on which side of a comparison it happened.
+    /// Adds the side of the comparison on which the error occurred.
     pub fn on_side(self, side: &'static str) -> Self {
         Self::OnSide { side, source: Box::new(self) }
     }
 }
 
-/// Names what was attempted when the operating system refuses it.
+/// Names the attempted operation when the operating system refuses it.
 pub trait Doing<T> {
     /// Turns an I/O error into "cannot {doing}: …".
     fn doing(self, doing: impl Into<String>) -> Result<T, BenchError>;

@@ -1,5 +1,6 @@
-//! The parts of `braid-bench` below its commands: workloads, the engine that sends them, and models and
-//! charts, which know plain data only.
+//! The parts of `braid-bench` below its commands: workloads, the engine that sends them, models and charts.
+//!
+//! Models and charts know plain data only.
 //!
 //! Terms: see `docs/glossary.md`.
 
@@ -15,7 +16,7 @@ pub mod plot;
 pub mod reply_counter;
 pub mod workload;
 
-/// Measurements as people read them.
+/// Reports for people.
 pub mod report {
     pub mod html;
 }

@@ -1,4 +1,4 @@
-//! From options to a load: the workload as the command line changes it, and the plan to run it by.
+//! Options of a load: the workload as the command line changes it, and its plan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::error::BenchError;
 use crate::null_server::NullServer;
 use crate::workload::{Compiled, Workload};
 
-/// How long the client's own ceiling is measured.
+/// The time for which the client's own ceiling is measured.
 const CALIBRATION: Duration = Duration::from_millis(400);
-/// Before that, unmeasured.
+/// The unmeasured time before that.
 const CALIBRATION_WARMUP: Duration = Duration::from_millis(100);
 
 /// Options that describe a load.
@@ -53,8 +53,7 @@ pub struct LoadOptions {
     no_preload: bool,
 }
 
-/// Options that say how much of a load is sent and for how long, for tasks that do not find that out by
-/// themselves.
+/// Options for the rate and the duration of a load. Tasks that find their own rate do not take them.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PaceOptions {
     /// Requests a second over all connections; without it a connection sends its next request when the last
@@ -69,23 +68,23 @@ pub struct PaceOptions {
     warmup: Option<Duration>,
 }
 
-/// A load that is ready to be run, again and again if wanted.
+/// A load that is ready to run, any number of times.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// What is sent.
+    /// The requests of the run.
     pub compiled: Arc<Compiled>,
-    /// What is sent once for each key before the run, population by population.
+    /// The requests sent once for each key before the run, one entry for each population.
     pub preload: Vec<Arc<Compiled>>,
-    /// How it is sent.
+    /// The plan by which requests are sent.
     pub plan: Plan,
-    /// How requests are spread where there is a rate.
+    /// The spread of requests where there is a rate.
     shape: Shape,
 }
 
-/// What the client can do by itself.
+/// The client's own limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
-    /// Requests a second that its threads could send if each had a core of its own.
+    /// Requests a second that its threads could send if each had a core.
     pub rate: f64,
 }
 
@@ -98,8 +97,9 @@ impl LoadOptions {
         self.load_of(Workload::named_or_file(&self.workload)?, pace)
     }
 
-    /// The same for a task that measures many short windows: the options' times, or else these, never the
-    /// workload's.
+    /// Reads the workload for a task that measures many short windows.
+    ///
+    /// The times are those of the options, or else these. They are never the workload's.
     ///
     /// # Errors
     /// As [`LoadOptions::load`].
@@ -162,12 +162,12 @@ impl Load {
         })
     }
 
-    /// The workload that is sent.
+    /// Returns the workload that is sent.
     pub fn workload(&self) -> &Workload {
         self.compiled.workload()
     }
 
-    /// Loads the workload's keys, if it has any to load.
+    /// Loads the workload's keys, if it declares populations.
     ///
     /// # Errors
     /// When a connection fails or a request is answered by an error.
@@ -191,23 +191,23 @@ impl Load {
         engine::run(target, &self.compiled, &self.plan, watch)
     }
 
-    /// The same load with other arrivals: at a rate, or in a closed loop.
+    /// Returns the same load at another rate, or in a closed loop.
     pub fn at_rate(&self, rate: Option<f64>) -> Self {
         let arrivals = rate.map_or(Arrivals::Closed, |rate| Arrivals::Open { rate, shape: self.shape });
         Self { plan: Plan { arrivals, ..self.plan.clone() }, ..self.clone() }
     }
 
-    /// The same load for another time.
+    /// Returns the same load for another time.
     pub fn lasting(&self, warmup: Duration, measured: Duration) -> Self {
         self.until(Limit::Time { warmup, measured })
     }
 
-    /// The same load with another end.
+    /// Returns the same load with another end.
     pub fn until(&self, limit: Limit) -> Self {
         Self { plan: Plan { limit, ..self.plan.clone() }, ..self.clone() }
     }
 
-    /// Measures what a request costs the client, against a server that does nothing.
+    /// Measures the client's cost of a request, against a server that does nothing.
     ///
     /// # Errors
     /// When loopback cannot be used.
@@ -307,7 +307,7 @@ mod tests {
             (listener, second)
         });
         // The first connection sends 64 requests. While the second makes its only one, the first gets a reply
-        // and is closed, so that the load finds both at once.
+        // and is closed. The load then finds both events at once.
         let sequence = Compiled::written(2, 65, move |number, out| {
             if number == 64 {
                 is_closed.lock().expect("no writer panics").recv().expect("the server does not panic");

@@ -65,7 +65,7 @@ enum Task {
         /// The port; 0 is any that is free.
         #[arg(short, long, value_name = "PORT", default_value_t = 0)]
         port: u16,
-        /// How long each second it does not answer.
+        /// For how long it does not answer in each second.
         #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
         stall: Option<Duration>,
     },
@@ -121,7 +121,7 @@ mod tests {
         super::Arguments::command().debug_assert();
     }
 
-    /// `BRAID_DOCS_CORRECT=1` writes it.
+    /// The README repeats the program's help. `BRAID_DOCS_CORRECT=1` writes it.
     #[test]
     fn the_readme_has_the_help_of_the_program() {
         const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");

@@ -21,14 +21,15 @@ use crate::quantity::{interval, thousands, time};
 use crate::report::{Measured, RunReport, SCHEMA_VERSION};
 use crate::table::Table;
 
-/// How long each rate is measured, and how long it runs before.
+/// The time for which each rate is measured.
 pub const WINDOW: Duration = Duration::from_secs(1);
-/// See [`WINDOW`].
+/// The time for which each rate runs before [`WINDOW`] begins.
 pub const WARMUP: Duration = Duration::from_millis(300);
-/// How long the rate found is measured for the report.
+/// The time for which the rate found is measured for the report.
 const FINAL: Duration = Duration::from_secs(5);
-/// How often a window in which the client was the limit is measured again: a neighbour on the machine may
-/// have been why.
+/// The number of repetitions of a window in which the client was the limit.
+///
+/// Another program on the machine may have slowed the client.
 const N_AGAIN: u32 = 2;
 /// Percentiles that every window records, whatever the target.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
@@ -42,7 +43,7 @@ pub struct Options {
     load: LoadOptions,
     #[command(flatten)]
     search: SearchOptions,
-    /// Writes what was found, and every window, as JSON.
+    /// Writes the result and every window as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Writes a page with the curve and a run at the rate found.
@@ -70,7 +71,7 @@ pub struct SearchOptions {
     rounds: u32,
 }
 
-/// What was found, as it is written.
+/// The result of a search, as it is written.
 #[derive(Debug, Serialize)]
 struct MaxReport<'a> {
     schema: &'static str,
@@ -81,7 +82,7 @@ struct MaxReport<'a> {
     run: &'a RunReport,
 }
 
-/// Searches, and prints what was found.
+/// Searches, and prints the result.
 ///
 /// # Errors
 /// When the server cannot be loaded or a file cannot be written.
@@ -116,12 +117,14 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
 }
 
 impl SearchOptions {
-    /// The target, failures included.
+    /// The target, including the allowed failures.
     pub fn slo(&self) -> Slo {
         self.slo.clone().with_max_errors(self.errors)
     }
 
-    /// Searches a server that is loaded with its keys, and reports every window on standard error.
+    /// Searches a server that is loaded with its keys.
+    ///
+    /// Every window is reported on standard error.
     ///
     /// # Errors
     /// When the server cannot be loaded, or the bounds are the wrong way round.
@@ -173,8 +176,9 @@ impl Probe for Server<'_> {
     }
 }
 
-/// Percentiles in microseconds; none where nothing was answered, which would be the best of all times
-/// otherwise.
+/// Percentiles in microseconds; none where nothing was answered.
+///
+/// An empty histogram would report zero, the best of all times.
 fn percentiles_us(nanos: &Histogram<u64>, percentiles: &[f64]) -> Vec<(f64, f64)> {
     let percentile = |&at: &f64| (at, nanos.value_at_percentile(at) as f64 / 1e3);
     if nanos.is_empty() { Vec::new() } else { percentiles.iter().map(percentile).collect() }
@@ -202,9 +206,9 @@ fn words(breach: Breach) -> String {
     }
 }
 
-/// What was found, in words.
+/// The result of a search, in words.
 pub struct SearchSummary<'a> {
-    /// What was found.
+    /// The result.
     pub found: &'a Found,
     /// The target of the search.
     pub slo: &'a Slo,

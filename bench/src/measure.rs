@@ -1,4 +1,4 @@
-//! Running a load once: the live line, the server before and after, and the report of both.
+//! Running a load once: the live line, samples of the server before and after it, and the report.
 
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use crate::process::CpuSample;
 use crate::quantity::{thousands, time};
 use crate::report::{Measured, RunReport, Surroundings};
 
-/// Runs a load once with a live line, samples the server before and after, and puts the report together.
+/// Runs a load once with a live line, and makes the report.
+///
+/// The server is sampled before and after.
 ///
 /// # Errors
 /// When the server cannot be loaded.
@@ -82,7 +84,7 @@ impl<'a> Live<'a> {
         ));
     }
 
-    /// Removes the line, and returns what was seen meanwhile.
+    /// Removes the line, and returns the samples of each second.
     fn finish(self) -> Seen {
         self.bar.finish_and_clear();
         self.seen

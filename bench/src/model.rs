@@ -1,6 +1,6 @@
 //! Arithmetic over measurements: no sockets, no clock, no files.
 //!
-//! Every interval here is at [`stats::LEVEL`], so that a reader has one level to remember.
+//! Every interval here is at [`stats::LEVEL`], so that readers need only one level.
 
 mod least_squares;
 pub mod memory;

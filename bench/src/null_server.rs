@@ -1,6 +1,7 @@
-//! A server that does nothing: it answers each request as an empty server would, in as few bytes as are
-//! right, and forgets it. A published message reaches every subscriber, whatever the channel. The rate of a
-//! load against it is the client's own limit.
+//! A server that does nothing, against which a load runs at the client's own limit.
+//!
+//! It answers each request as an empty server would, in the fewest correct bytes, and forgets it. A published
+//! message reaches every subscriber, whatever the channel.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,12 +21,12 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// When the server does not even answer.
+/// The times at which the server does not answer at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
-    /// From the start of one stall to the start of the next.
+    /// The time from the start of one stall to the start of the next.
     pub every: Duration,
-    /// How long it lasts.
+    /// The duration of a stall.
     pub lasts: Duration,
 }
 
@@ -39,7 +40,7 @@ pub struct NullServer {
 }
 
 impl NullServer {
-    /// Starts one on a free port of 127.0.0.1.
+    /// Starts a server on a free port of 127.0.0.1.
     ///
     /// # Errors
     /// When the system refuses a socket or a thread.
@@ -47,7 +48,7 @@ impl NullServer {
         Self::start_on(0, stall)
     }
 
-    /// Starts one on a port of 127.0.0.1; 0 is any that is free.
+    /// Starts a server on a port of 127.0.0.1; 0 means any free port.
     ///
     /// # Errors
     /// As [`NullServer::start`], and when the port is taken.
@@ -67,7 +68,7 @@ impl NullServer {
         Ok(Self { address, waker, ended, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -189,7 +190,7 @@ impl Session {
         }
     }
 
-    /// Answers all that has arrived. An error ends the session.
+    /// Answers all requests that have arrived. An error ends the session.
     fn serve(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.flush()?;
         loop {
@@ -237,7 +238,7 @@ impl Session {
         Ok(())
     }
 
-    /// Answers the requests that are there whole, and returns their bytes.
+    /// Answers the whole requests, and returns their length in bytes.
     fn answer_whole(&mut self, input: &mut [u8]) -> io::Result<usize> {
         let mut at = 0;
         while at < input.len() {

@@ -1,5 +1,6 @@
-//! The server seen from outside: INFO, and /proc where it runs on this machine; and what limited a load, by
-//! all of that.
+//! The server seen from outside, through INFO and, on this machine, through /proc.
+//!
+//! From both follows the limit of a load.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,13 +21,13 @@ use crate::error::{BenchError, Doing};
 use crate::process::{self, CpuSample};
 use crate::workload::Workload;
 
-/// The share of a core, or of all, that counts as all of it.
+/// The share of a core, or of all cores, that counts as fully used.
 const SATURATED: f64 = 0.9;
 /// The share of a core from which a thread counts as working.
 const WORKING: f64 = 0.05;
 /// A key that takes this share of requests is hot.
 const HOT_SHARE: f64 = 0.1;
-/// An open loop that answers this share of what was offered kept up.
+/// The answered share of the offered requests from which an open loop kept up.
 const KEPT_UP: f64 = 0.99;
 
 /// Samples one server.
@@ -45,30 +46,30 @@ pub struct Sample {
     pub info: BTreeMap<String, String>,
     threads: BTreeMap<u32, Duration>,
     cpu: Option<CpuSample>,
-    /// Resident bytes: from /proc, or as INFO says.
+    /// Resident bytes, from /proc or from INFO.
     pub resident_bytes: Option<u64>,
     machine: Option<MachineTime>,
 }
 
-/// What all cores of this machine have done so far, in ticks.
+/// The ticks of all cores of this machine so far.
 #[derive(Debug, Clone, Copy)]
 struct MachineTime {
     total: u64,
     idle: u64,
 }
 
-/// What the server used between two samples.
+/// The server's use of the machine between two samples.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServerUse {
     /// Processor time of all its threads, in seconds.
     pub cpu_seconds: Option<f64>,
-    /// The same in each second: 1 is one core.
+    /// Processor time of all its threads in each second: 1 is one core.
     pub cpu_cores: Option<f64>,
-    /// The same of its busiest thread; only on this machine.
+    /// Processor time of its busiest thread in each second, if it runs on this machine.
     pub busiest_thread: Option<f64>,
     /// Threads that did a noticeable part of the work.
     pub n_working_threads: usize,
-    /// Of all cores of this machine, the share that was in use; only if the server runs here.
+    /// The used share of all cores of this machine, if the server runs here.
     pub machine_busy: Option<f64>,
     /// Resident bytes before.
     pub resident_bytes_before: Option<u64>,
@@ -80,26 +81,26 @@ pub struct ServerUse {
     pub expired_keys: u64,
     /// Share of reads that found their key, as the server counts them.
     pub hit_share: Option<f64>,
-    /// `used_memory` over `maxmemory`, where there is one.
+    /// `used_memory` over `maxmemory`, where there is a limit.
     pub memory_full: Option<f64>,
 }
 
-/// What keeps the rate from being higher.
+/// The limit that keeps the rate from being higher.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bottleneck {
-    /// Which.
+    /// The kind of the limit.
     pub kind: BottleneckKind,
-    /// By what figure it shows.
+    /// The figure that shows it, in words.
     pub why: String,
 }
 
-/// Things that run out.
+/// The resources that may run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BottleneckKind {
-    /// The load generator: the figures are a lower bound.
+    /// The load generator; the figures are a lower bound.
     Client,
-    /// The server throws keys away to make room.
+    /// The server's memory limit; it evicts keys to make room.
     Evictions,
     /// A thread that serves one key.
     HotKey,
@@ -111,15 +112,15 @@ pub enum BottleneckKind {
     Network,
     /// The server's memory.
     Memory,
-    /// Each connection waits for its replies: more connections or deeper pipelines would ask for more.
+    /// Each connection waits for its replies. More connections or deeper pipelines would send more requests.
     RoundTrips,
-    /// Unknown, because the server does not report what it uses.
+    /// Unknown, because the server does not report its use.
     Unknown,
-    /// Nothing: what was offered was answered.
+    /// No limit: all offered requests were answered.
     None,
 }
 
-/// What was seen of the server second by second, if it runs here.
+/// Samples of the server second by second, if it runs here.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Its processor time in each second, in cores.
@@ -129,7 +130,7 @@ pub struct Seen {
 }
 
 impl Observer {
-    /// Samples an endpoint's server.
+    /// Makes an observer of an endpoint's server.
     pub fn new(endpoint: &Endpoint) -> Self {
         let target = endpoint.target.clone();
         let pid = endpoint.spawned_pid().or_else(|| local_pid(&target));
@@ -163,7 +164,7 @@ impl Observer {
         CpuSample::of(self.pid?).ok()
     }
 
-    /// Keeps all threads of the server on some cores.
+    /// Restricts all threads of the server to some cores.
     ///
     /// # Errors
     /// When it does not run here or belongs to another user.
@@ -186,8 +187,9 @@ impl Observer {
         Ok(())
     }
 
-    /// Whether the server may run on a core that the client's threads may run on too; `false` if it runs
-    /// elsewhere.
+    /// Whether the server may run on a core that the client's threads may use too.
+    ///
+    /// It is `false` if the server runs elsewhere.
     pub fn shares_cores(&self, client_cpus: &[usize]) -> bool {
         let Some(pid) = self.pid else { return false };
         let (Ok(server), Ok(client)) =
@@ -202,7 +204,7 @@ impl Observer {
 }
 
 impl Sample {
-    /// What was used since `earlier`.
+    /// Returns the server's use since `earlier`.
     pub fn since(&self, earlier: &Self) -> ServerUse {
         let seconds = (self.at - earlier.at).as_secs_f64();
         let counted = |field| {
@@ -254,7 +256,7 @@ impl Sample {
             .unwrap_or_else(|| String::from("unknown"))
     }
 
-    /// What the server says that it has allocated.
+    /// The bytes that the server has allocated, as it reports them.
     pub fn used_bytes(&self) -> Option<u64> {
         number(&self.info, "used_memory")
     }
@@ -282,7 +284,7 @@ impl fmt::Display for BottleneckKind {
     }
 }
 
-/// Names what kept the rate of `outcome` from being higher.
+/// Names the limit that kept the rate of `outcome` from being higher.
 pub fn bottleneck(outcome: &Outcome, server: &ServerUse, workload: &Workload) -> Bottleneck {
     let found = |kind, why| Bottleneck { kind, why };
     let kept_up = outcome.offered.is_some_and(|offered| outcome.achieved_rate() >= KEPT_UP * offered);
@@ -329,7 +331,9 @@ pub fn bottleneck(outcome: &Outcome, server: &ServerUse, workload: &Workload) ->
     }
 }
 
-/// The share of the fastest network interface that a load over the network took, if that is most of it.
+/// The share of the fastest network interface that a load took.
+///
+/// It is `None` unless the load went over the network and took most of it.
 fn network_share(outcome: &Outcome, server: &ServerUse) -> Option<f64> {
     if server.machine_busy.is_some() {
         return None;
@@ -345,7 +349,7 @@ fn network_share(outcome: &Outcome, server: &ServerUse) -> Option<f64> {
     (megabits > 0.0 && share > 0.8).then_some(share)
 }
 
-/// INFO's fields of all sections, `everything` where the server knows that.
+/// Returns INFO's fields of all sections, `everything` where the server knows that.
 ///
 /// # Errors
 /// When the server cannot be asked.
@@ -366,7 +370,7 @@ fn number<T: std::str::FromStr>(info: &BTreeMap<String, String>, field: &str) ->
     info.get(field)?.parse().ok()
 }
 
-/// The process that INFO names, if the address is this machine's and the process is the server.
+/// Returns the process that INFO names, if it is the server and runs here.
 fn local_pid(target: &Target) -> Option<u32> {
     if !target.address.is_local() {
         return None;
@@ -374,13 +378,13 @@ fn local_pid(target: &Target) -> Option<u32> {
     let info = info(target).ok()?;
     let pid = number(&info, "process_id")?;
     // Through a forwarded port, or in a container, the number means another process or none. A process's name
-    // is cut to 15 bytes, and INFO's path is only right where the server was started by a path.
+    // is cut to 15 bytes, and INFO's path is right only where the server was started by a path.
     let running = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     let named = Path::new(info.get("executable")?).file_name()?.to_str()?;
     named.starts_with(running.trim_end()).then_some(pid)
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait and so on.
+/// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait and so on.
 fn machine_time() -> Option<MachineTime> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let ticks: Vec<u64> =

@@ -1,4 +1,4 @@
-//! Where reports go: standard output and files.
+//! The destinations of reports: standard output and files.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::{BenchError, Doing};
 
-/// As JSON, with a newline at the end.
+/// Writes a report as JSON, with a newline at the end.
 pub fn json(report: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(report).expect("a report has only string keys");
     text.push('\n');

@@ -1,9 +1,9 @@
 //! `braid-bench plan`: from a workload and its growth to cores, memory, network and instances, month by
 //! month.
 //!
-//! Everything is measured on the server at hand: the rate it takes within the target, the processor time of a
-//! request, the bytes on the wire, the memory of growing populations, and throughput against connections or
-//! threads.
+//! Everything is measured on the given server. The measurements are the rate that it takes within the target,
+//! the processor time of a request and the bytes on the wire. The memory of growing populations and the
+//! throughput against connections or threads complete them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -41,21 +41,21 @@ use self::capacity::{Instance, Month, Needs};
 use self::plan_report::{Counted, Memory, NoLaw, Scaling, buffers_bytes};
 use self::words::Findings;
 
-/// How long the rate found is measured.
+/// The time for which the rate found is measured.
 const FINAL: Duration = Duration::from_secs(5);
-/// How long memory may take to come to rest after a population, and how often it is sampled.
+/// The longest wait for memory to settle, and the pause between two samples.
 const SETTLING: Duration = Duration::from_secs(4);
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Memory that changes by less than this share from one sample to the next is at rest.
+/// The share of change between two samples below which memory is at rest.
 const AT_REST: f64 = 0.0005;
 /// Connections at which throughput is measured for the law.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// What a command line to spawn says where the count of threads goes.
+/// The placeholder for the count of threads in a command line to spawn.
 const THREADS: &str = "{threads}";
-/// The law has three parameters.
+/// The fewest counts for the law, which has three parameters.
 const LEAST_COUNTS: usize = 3;
 
-/// All that a plan is made of.
+/// All measurements of a plan.
 struct Measurements {
     n_threads: Option<u32>,
     found: Found,
@@ -111,7 +111,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Keys that are there already would be counted in, and written over.
+/// Refuses a server with keys. They would be counted as the plan's, and overwritten.
 fn refuse_keys(endpoint: &Endpoint) -> Result<(), BenchError> {
     let mut client = Client::greet(&endpoint.target.address, &endpoint.target.greeting)?;
     match client.dbsize()? {
@@ -122,7 +122,9 @@ fn refuse_keys(endpoint: &Endpoint) -> Result<(), BenchError> {
     }
 }
 
-/// The keys that a population has when all have `n_keys` together, or all that there are if those are fewer.
+/// The number of a population's keys when all populations have `n_keys` together.
+///
+/// It is capped by the number of keys that there are.
 fn share_of(population: &Population, workload: &Workload, n_keys: u64) -> u64 {
     let count = |population: &Population| population.count.unwrap_or(workload.keys.count);
     let total: u64 = workload.preload.iter().map(count).sum();
@@ -130,9 +132,10 @@ fn share_of(population: &Population, workload: &Workload, n_keys: u64) -> u64 {
 }
 
 impl Options {
-    /// Loads each population in steps, one after the other, so that the bytes a key of each can be fitted;
-    /// then the rest of the workload's keys. Nothing where the server's memory is not known or there is no
-    /// population.
+    /// Loads each population in steps, and then the rest of the workload's keys.
+    ///
+    /// The populations are loaded one after the other, so that the bytes a key of each can be fitted. The
+    /// result is `None` where the server's memory is not known or there is no population.
     fn memory(
         &self,
         load: &Load,
@@ -171,7 +174,7 @@ impl Options {
         self.keys_now.unwrap_or_else(|| workload.preload.iter().map(count).sum())
     }
 
-    /// The counts of threads, if there are any to be measured.
+    /// Returns the counts of threads to measure, if the command line takes one.
     fn thread_counts(&self) -> Result<Option<Vec<u32>>, BenchError> {
         if !self.endpoint.contains(THREADS) {
             return Ok(None);
@@ -186,7 +189,8 @@ impl Options {
         Ok(Some(counts.into_iter().collect()))
     }
 
-    /// Starts a server for each count and measures it. Returns with the law the count that gave most.
+    /// Starts a server for each count and measures it. Returns the count with the highest throughput, and the
+    /// law.
     fn measure_threads(
         &self,
         load: &Load,
@@ -240,7 +244,7 @@ impl Options {
         }
     }
 
-    /// What each month needs, and how many instances give it.
+    /// Computes each month's needs and the instances that meet them.
     fn months(
         &self,
         workload: &Workload,
@@ -274,7 +278,7 @@ impl Options {
     }
 }
 
-/// Loads those keys of a population whose numbers are in `keys`.
+/// Loads the keys of a population whose numbers are in `keys`.
 fn load_keys(
     load: &Load,
     endpoint: &Endpoint,
@@ -288,7 +292,7 @@ fn load_keys(
     load.load_population(&endpoint.target, &part)
 }
 
-/// The memory of what is loaded, if it is known.
+/// Samples the memory of the loaded keys, if it is known.
 fn sample(loaded: &[(Class, u64)], observer: &Observer) -> Option<MemorySample> {
     let resident_bytes = settled(observer)?;
     let n_keys: u64 = loaded.iter().map(|keys| keys.1).sum();
@@ -296,7 +300,7 @@ fn sample(loaded: &[(Class, u64)], observer: &Observer) -> Option<MemorySample> 
     Some(MemorySample { keys: loaded.to_vec(), resident_bytes, used_bytes: observer.sample().used_bytes() })
 }
 
-/// What a population's keys are: the command that makes them says the type.
+/// The class of a population's keys. The type follows from the command that makes them.
 fn class(population: &Population, workload: &Workload, place: usize) -> Class {
     let command = population.requests.first().and_then(|request| request.first());
     let kind = match command.map(|name| name.to_ascii_uppercase()).as_deref() {
@@ -311,7 +315,9 @@ fn class(population: &Population, workload: &Workload, place: usize) -> Class {
     Class::new(kind, workload.values.size.mean().round() as u64)
 }
 
-/// Resident bytes once they have come to rest, or after a while; `None` where they are not known.
+/// Returns the resident bytes once they have settled, or after a while.
+///
+/// They are `None` where they are unknown.
 fn settled(observer: &Observer) -> Option<u64> {
     let began = Instant::now();
     let mut last = observer.sample().resident_bytes?;
@@ -326,7 +332,7 @@ fn settled(observer: &Observer) -> Option<u64> {
     }
 }
 
-/// Throughput of a closed loop, twice.
+/// Measures the throughput of a closed loop, twice.
 fn throughputs(
     load: &Load,
     endpoint: &Endpoint,

@@ -1,9 +1,9 @@
 //! Line charts as inline SVG: no script, no font, no network.
 //!
-//! A chart is as wide as its place: the `viewBox` scales it, and [`STYLE`] makes the type of a narrow one
-//! larger, so that it reads at the width of a phone. Colours are custom properties of the same style sheet,
+//! A chart is as wide as its container. The `viewBox` scales it, and [`STYLE`] enlarges the type of a narrow
+//! one, so that it is legible at the width of a phone. Colours are custom properties of the same style sheet,
 //! one set for light and one for dark. The title and the description are for screen readers and for the
-//! pointer; a page shows its own.
+//! pointer. A page shows a title of its own.
 
 mod axis;
 mod svg;
@@ -14,15 +14,15 @@ use svg::Svg;
 /// The style sheet of every chart; a page includes it once.
 pub const STYLE: &str = include_str!("plot/style.css");
 
-/// How many series have a colour of their own; further ones begin anew.
+/// The number of series with a colour of their own; further series reuse the colours.
 pub const N_COLOURS: usize = 6;
 
 /// A chart: plain data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What it shows, in a few words.
+    /// The subject of the chart, in a few words.
     pub title: String,
-    /// What there is to see, in a sentence, for those who cannot.
+    /// The content of the chart in a sentence, for readers who cannot see it.
     pub description: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -34,35 +34,37 @@ pub struct Chart {
     pub marks: Vec<Mark>,
 }
 
-/// An axis. What is linear starts at zero; what is logarithmic shows only what is above it.
+/// An axis.
+///
+/// A linear axis starts at zero. A logarithmic one shows only values above zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// What it counts.
+    /// The quantity on the axis.
     pub label: String,
     /// The unit of the values and of the labels at its ticks.
     pub unit: Unit,
-    /// How values become places.
+    /// The scale by which values become places.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// A linear axis.
+    /// Makes a linear axis.
     pub fn linear(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), unit, scale: Scale::Linear }
     }
 
-    /// A logarithmic axis.
+    /// Makes a logarithmic axis.
     pub fn log(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), unit, scale: Scale::Log }
     }
 
-    /// An axis of percentiles.
+    /// Makes an axis of percentiles.
     pub fn percentiles(label: impl Into<String>) -> Self {
         Self { label: label.into(), unit: Unit::Count, scale: Scale::Percentile }
     }
 }
 
-/// How values become places along an axis.
+/// The rule by which values become places along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Equal steps are equal differences.
@@ -73,10 +75,10 @@ pub enum Scale {
     Percentile,
 }
 
-/// What a figure counts, and so how it is written.
+/// The unit of a figure, and so its written form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things, or things a second: thousands and millions are shortened.
+    /// A number of things, or of things a second; thousands and millions are shortened.
     Count,
     /// Microseconds, written as µs, ms or s.
     Micros,
@@ -97,22 +99,22 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
     /// x, low and high of an interval around it.
     pub band: Option<Vec<(f64, f64, f64)>>,
-    /// How it is drawn.
+    /// The style of drawing.
     pub style: Style,
 }
 
 impl Series {
-    /// A line.
+    /// Makes a line.
     pub fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points, band: None, style: Style::Line }
     }
 
-    /// Points that nothing joins.
+    /// Makes separate points, without a line.
     pub fn points(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { style: Style::Points, ..Self::line(name, points) }
     }
 
-    /// A dashed line: what is computed, not measured.
+    /// Makes a dashed line, for computed values.
     pub fn dashed(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { style: Style::Dashed, ..Self::line(name, points) }
     }
@@ -123,7 +125,7 @@ impl Series {
     }
 }
 
-/// How a series is drawn.
+/// The style in which a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
     /// A line, with dots on it while they are few.
@@ -142,17 +144,17 @@ pub struct Mark {
     pub axis: MarkedAxis,
     /// The value.
     pub at: f64,
-    /// What it is.
+    /// The words beside the line.
     pub label: String,
 }
 
 impl Mark {
-    /// A vertical line.
+    /// Makes a vertical line.
     pub fn x(at: f64, label: impl Into<String>) -> Self {
         Self { axis: MarkedAxis::X, at, label: label.into() }
     }
 
-    /// A horizontal line.
+    /// Makes a horizontal line.
     pub fn y(at: f64, label: impl Into<String>) -> Self {
         Self { axis: MarkedAxis::Y, at, label: label.into() }
     }
@@ -190,14 +192,14 @@ impl Unit {
     }
 }
 
-/// The largest unit that is not above this many bytes, and its name.
+/// Returns the largest unit that is not above this many bytes, and its name.
 fn byte_unit(bytes: f64) -> (f64, &'static str) {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let power = (bytes.max(1.0).log2() / 10.0).floor().min(5.0);
     ((power * 10.0).exp2(), UNITS[power as usize])
 }
 
-/// Four digits at most, and no zero at the end of a fraction.
+/// Writes four digits at most, and no zero at the end of a fraction.
 fn digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{}", value.abs());
@@ -232,7 +234,7 @@ pub fn chart(chart: &Chart) -> String {
     svg.end()
 }
 
-/// Where things are.
+/// The place and the size of a chart's parts.
 struct Frame {
     left: f64,
     right: f64,
@@ -241,7 +243,7 @@ struct Frame {
     height: f64,
     x: Projection,
     y: Projection,
-    /// Name's place in the legend: x, and the row.
+    /// The place of each name in the legend: x, and the row.
     legend: Vec<(f64, usize)>,
 }
 
@@ -330,7 +332,7 @@ impl Frame {
         svg.close_group();
     }
 
-    /// Fills between low and high; an end that nothing bounds is cut at the frame.
+    /// Fills between low and high. An unbounded end is cut at the frame.
     fn band(&self, svg: &mut Svg, band: &[(f64, f64, f64)]) {
         let drawn = band.iter().filter(|(x, low, high)| self.x.shows(*x) && !low.is_nan() && !high.is_nan());
         let drawn: Vec<&(f64, f64, f64)> = drawn.collect();
@@ -347,7 +349,7 @@ impl Frame {
                 MarkedAxis::X if self.x.shows(mark.at) => {
                     let x = self.x.place(mark.at);
                     svg.rule("mark", (x, self.top), (x, self.bottom));
-                    // Labels of several marks are one below the other, on the side that has the room.
+                    // Labels of several marks are stacked, on the side that has room.
                     let y = self.top + 15.0 + 19.0 * f64::from(n_vertical);
                     let fits = x + 5.0 + width(&mark.label) < self.right;
                     let (x, anchor) = if fits { (x + 5.0, "start") } else { (x - 5.0, "end") };
@@ -357,7 +359,7 @@ impl Frame {
                 MarkedAxis::Y if self.y.shows(mark.at) => {
                     let y = self.y.place(mark.at);
                     svg.rule("mark", (self.left, y), (self.right, y));
-                    // Above the line, unless that is outside.
+                    // The label is above the line, unless that is outside the frame.
                     let above = y - 6.0 > self.top + 10.0;
                     let y = if above { y - 6.0 } else { y + 17.0 };
                     svg.text("mark-label", (self.left + 6.0, y), "start", &mark.label);
@@ -382,8 +384,10 @@ impl Axis {
     }
 }
 
-/// Every x and y that the chart must show. A band's upper end counts only so far as it is no more than thrice
-/// what lies in it: an interval that grows out of bounds must not flatten what was measured.
+/// Every x and y that the chart must show.
+///
+/// A band's upper end counts only up to three times the highest point of all series. An unbounded interval
+/// must not flatten the measurements.
 fn extents(chart: &Chart) -> (Vec<f64>, Vec<f64>) {
     let mut xs = Vec::new();
     let mut ys = Vec::new();

@@ -1,4 +1,4 @@
-//! How long another client waits beside a load: a few connections send a short request now and then.
+//! The waits of another client during a load: a few connections send a short request now and then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,15 +10,17 @@ use crate::client::{Client, wrong_reply};
 use crate::engine::Target;
 use crate::error::BenchError;
 
-/// What is asked, and how often.
+/// A question, and how often it is sent.
 pub struct Prober<'a> {
-    /// Connections that ask in turn: a server that gives connections to several threads has some on each.
+    /// Connections that ask in turn.
+    ///
+    /// A server that distributes connections over several threads has some on each.
     pub n_connections: usize,
     /// The pause between an answer and the next question.
     pub pace: Duration,
-    /// The question of a number, counted from 0.
+    /// Returns the question of a number, counted from 0.
     pub question: &'a (dyn Fn(usize) -> Vec<Vec<u8>> + Sync),
-    /// Whether a reply answers it.
+    /// Whether a reply answers the question.
     pub is_answer: fn(&Value) -> bool,
 }
 
@@ -26,7 +28,7 @@ impl Prober<'_> {
     /// Asks until `is_over`, and at least once. Calls `between` after each answer; returns the longest wait.
     ///
     /// # Errors
-    /// When a connection fails, or a reply is an error or no answer, and what `between` returns.
+    /// When a connection fails, a reply is an error or no answer, or `between` fails.
     pub fn longest_wait(
         &self,
         target: &Target,

@@ -1,4 +1,4 @@
-//! What a process has used, read from /proc: processor time and resident memory.
+//! The use of the machine by a process, read from /proc: processor time and resident memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use crate::error::{BenchError, Doing};
 
-/// A tick of `utime` and `stime`: Linux reports them in hundredths of a second on every platform it shares
-/// with us.
+/// A tick of `utime` and `stime`.
+///
+/// Linux reports them in hundredths of a second on every platform that this program supports.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Processor time that a process had used at one moment, user and system together.
 #[derive(Debug, Clone, Copy)]
 pub struct CpuSample {
-    /// Of the threads that live, in nanoseconds.
+    /// The time of the live threads, in nanoseconds.
     threads: Duration,
-    /// Of the whole process, threads that have ended included, in ticks of 10 ms.
+    /// The time of the whole process, in ticks of 10 ms, including threads that have ended.
     process: Duration,
 }
 
@@ -29,10 +30,10 @@ impl CpuSample {
         Ok(Self { threads: thread_times(pid)?.into_values().sum(), process: process_time(pid)? })
     }
 
-    /// Processor time used since `earlier`.
+    /// Returns the processor time used since `earlier`.
     ///
-    /// The finer clock counts only threads that live at both samples. When the coarse one has seen more than
-    /// its own resolution explains, a thread has ended in between and the coarse one is right.
+    /// The finer clock counts only threads that live at both samples. If the coarse one shows more than its
+    /// own resolution explains, a thread has ended in between and the coarse one is right.
     pub fn since(self, earlier: Self) -> Duration {
         let threads = self.threads.saturating_sub(earlier.threads);
         let process = self.process.saturating_sub(earlier.process);
@@ -40,7 +41,7 @@ impl CpuSample {
     }
 }
 
-/// Processor time of each thread of a process that lives, by its id.
+/// Returns the processor time of each live thread of a process, by its id.
 ///
 /// # Errors
 /// When the process is gone.
@@ -59,7 +60,7 @@ pub fn thread_times(pid: u32) -> Result<BTreeMap<u32, Duration>, BenchError> {
     Ok(times)
 }
 
-/// Memory of a process that is resident, in bytes.
+/// Returns the resident memory of a process, in bytes.
 ///
 /// # Errors
 /// When the process is gone.
@@ -68,21 +69,21 @@ pub fn resident_bytes(pid: u32) -> Result<u64, BenchError> {
     parse_resident(&read(&path)?).ok_or(BenchError::Proc(path))
 }
 
-/// Memory of a process that is resident, and what its children have that is not shared with it, in bytes.
+/// Returns the resident memory of a process and its children's private memory, in bytes.
 ///
 /// # Errors
 /// When the process is gone.
 pub fn resident_bytes_with_children(pid: u32) -> Result<u64, BenchError> {
     let path = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
     let children = read(&path)?;
-    // One that has just ended has nothing.
+    // A child that has just ended has no memory.
     let own = |child: &str| {
         read(Path::new(&format!("/proc/{child}/smaps_rollup"))).map_or(0, |text| parse_private(&text))
     };
     Ok(resident_bytes(pid)? + children.split_whitespace().map(own).sum::<u64>())
 }
 
-/// The number of files that this process may open.
+/// Returns the number of files that this process may open.
 ///
 /// # Errors
 /// When /proc is not mounted.
@@ -91,7 +92,7 @@ pub fn open_files_limit() -> Result<u64, BenchError> {
     parse_open_files(&read(&path)?).ok_or(BenchError::Proc(path))
 }
 
-/// How many threads of the whole machine wanted a core over the last minute.
+/// Returns the machine's load average: threads that wanted a core over the last minute.
 ///
 /// # Errors
 /// When /proc is not mounted.
@@ -109,13 +110,15 @@ fn read(path: &Path) -> Result<String, BenchError> {
     fs::read_to_string(path).doing(format!("read {}", path.display()))
 }
 
-/// `/proc/PID/task/TID/schedstat`: nanoseconds run, nanoseconds waited, times scheduled.
+/// Reads `/proc/PID/task/TID/schedstat`: nanoseconds run, nanoseconds waited, times scheduled.
 fn parse_schedstat(text: &str) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// `/proc/PID/stat`: the program's name may hold blanks and parentheses, so fields count from the last `)`.
-/// utime and stime are fields 14 and 15 of proc(5), the name being field 2.
+/// Reads `/proc/PID/stat`.
+///
+/// The program's name may hold blanks and parentheses, so fields count from the last `)`. In proc(5), the
+/// name is field 2, and utime and stime are fields 14 and 15.
 fn parse_stat(text: &str) -> Option<Duration> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
@@ -124,14 +127,16 @@ fn parse_stat(text: &str) -> Option<Duration> {
     Some(TICK * (user + system))
 }
 
-/// `/proc/PID/status`: "VmRSS:      1656 kB", where kB is 1024 bytes.
+/// Reads `/proc/PID/status`: "VmRSS:      1656 kB", where kB is 1024 bytes.
 fn parse_resident(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)
 }
 
-/// `/proc/PID/smaps_rollup`: the lines "Private_Clean:     100 kB" and "Private_Dirty:     200 kB".
+/// Reads `/proc/PID/smaps_rollup`.
+///
+/// The lines are "Private_Clean:     100 kB" and "Private_Dirty:     200 kB".
 fn parse_private(text: &str) -> u64 {
     let lines = text.lines().filter_map(|line| line.strip_prefix("Private_"));
     let kilobytes = lines.filter_map(|line| {
@@ -143,7 +148,7 @@ fn parse_private(text: &str) -> u64 {
     kilobytes.sum::<u64>() * 1024
 }
 
-/// `/proc/self/limits`: "Max open files            20000                20000                files".
+/// Reads `/proc/self/limits`: "Max open files            20000                20000                files".
 fn parse_open_files(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_whitespace().next()? {

@@ -1,9 +1,9 @@
-//! `braid-bench profile`: a workload from a server that runs, without MONITOR and without reading a value.
+//! `braid-bench profile`: a workload from a running server, without MONITOR and without reading a value.
 //!
-//! Keys are sampled with SCAN and asked for their type, size and time to live; the rates of commands come
+//! Keys are sampled with SCAN and queried for their type, size and time to live. The rates of commands come
 //! from INFO's command statistics over some time. Names and values stay on the server: a [`Profile`] holds
-//! counts and rounded sizes only, so profiles of several servers can be carried together and merged. How
-//! often each key is requested cannot be seen from outside; the workload assumes an even spread.
+//! only counts and rounded sizes. So profiles of several servers can be collected and merged. The frequency
+//! of requests for each key cannot be seen from outside; the workload assumes an even spread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,12 +47,12 @@ pub struct Options {
     merge: Vec<PathBuf>,
 }
 
-/// What is known of one or more servers.
+/// The statistics of one or more servers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Profile {
-    /// All keys, seen or not.
+    /// The number of all keys, sampled or not.
     n_keys: f64,
-    /// Key lengths in bytes, and how many keys have them.
+    /// Key lengths in bytes, and the number of keys of each length.
     key_bytes: Sizes,
     /// Keys by type, as TYPE names it.
     types: BTreeMap<String, TypeProfile>,
@@ -68,15 +68,15 @@ struct Profile {
 struct TypeProfile {
     n_keys: f64,
     n_expiring: f64,
-    /// Seconds to live of those that expire.
+    /// Seconds to live of the keys that expire.
     ttl_seconds: Sizes,
-    /// Bytes of a string, elements of anything else.
+    /// The bytes of a string, or the elements of any other type.
     lengths: Sizes,
-    /// Memory in bytes, as MEMORY USAGE says.
+    /// Memory in bytes, as MEMORY USAGE reports it.
     memory_bytes: f64,
 }
 
-/// Rounded sizes, and how many there are of each.
+/// Rounded sizes, and the number of each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Sizes(BTreeMap<u64, f64>);
 
@@ -95,7 +95,7 @@ impl Sizes {
     }
 }
 
-/// To three binary digits: sizes are distinguished as far as they matter, and no further.
+/// Rounds to three binary digits. Sizes are distinguished only as far as they matter.
 fn rounded(size: u64) -> u64 {
     let n_dropped = (64 - size.leading_zeros()).saturating_sub(3);
     let half = (1 << n_dropped) >> 1;
@@ -141,7 +141,7 @@ impl Profile {
         thread::sleep(duration);
         for (command, n_calls) in calls(target)? {
             let n_new = n_calls.saturating_sub(before.get(&command).copied().unwrap_or(0));
-            // INFO, and what greets, are our own.
+            // INFO and the greeting are this program's own commands.
             if n_new > 0 && !matches!(command.as_str(), "info" | "auth" | "hello" | "select") {
                 profile.calls_per_second.insert(command, n_new as f64 / duration.as_secs_f64());
             }
@@ -188,7 +188,8 @@ impl Profile {
         };
         let mut ask = |request: &[&[u8]]| match client.call(request) {
             Ok(Value::Integer(number)) => Some(number.max(0) as u64),
-            // A key may change its type or go between two questions, and not every server knows MEMORY.
+            // A key may change its type or disappear between two questions, and not every server knows
+            // MEMORY.
             _ => None,
         };
         let length = ask(&[length, key]).unwrap_or(0);
@@ -208,7 +209,7 @@ impl Profile {
     }
 
     fn count_connections(&mut self, client: &mut Client) {
-        // A server without CLIENT LIST tells of no connections.
+        // A server without CLIENT LIST reports no connections.
         let Ok(list) = client.call(&["CLIENT", "LIST"]) else { return };
         let text = String::from_utf8_lossy(list.as_bytes().unwrap_or_default()).into_owned();
         let others: Vec<_> = text.lines().filter(|line| !line.contains("cmd=client")).collect();
@@ -216,7 +217,7 @@ impl Profile {
         self.resp3_connections = others.iter().filter(|line| line.contains("resp=3")).count() as u64;
     }
 
-    /// From the sample to all keys.
+    /// Scales the counts from the sample to all keys.
     fn scale(&mut self, factor: f64) {
         let scale = |sizes: &mut Sizes| sizes.0.values_mut().for_each(|weight| *weight *= factor);
         self.n_keys *= factor;
@@ -230,7 +231,7 @@ impl Profile {
         }
     }
 
-    /// Adds another server's.
+    /// Adds another server's profile.
     fn merge(&mut self, other: &Self) {
         self.n_keys += other.n_keys;
         self.key_bytes.merge(&other.key_bytes);
@@ -250,7 +251,9 @@ impl Profile {
     }
 }
 
-/// Calls of each command so far: `cmdstat_get:calls=21,usec=175,…`; subcommands count as their command.
+/// Reads the calls of each command so far: `cmdstat_get:calls=21,usec=175,…`.
+///
+/// Subcommands count as their command.
 fn calls(target: &Target) -> Result<BTreeMap<String, u64>, BenchError> {
     let mut calls = BTreeMap::new();
     for (field, value) in observe::info(target)? {

@@ -12,7 +12,7 @@ pub fn time(micros: f64) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with a comma between its thousands.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut apart = String::new();
@@ -25,7 +25,7 @@ pub fn thousands(number: f64) -> String {
     apart
 }
 
-/// An interval of rates; one that nothing bounds above is open.
+/// An interval of rates; without an upper bound it is open.
 pub fn interval(rate: Estimate) -> String {
     match rate.high.is_finite() {
         true => format!("{}..{}", thousands(rate.low), thousands(rate.high)),

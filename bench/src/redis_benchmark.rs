@@ -1,8 +1,7 @@
-//! `braid-bench redis-benchmark`: the options, tests and output of redis-benchmark 7.0, so that scripts work
-//! unchanged.
+//! `braid-bench redis-benchmark`: the options, tests and output of redis-benchmark 7.0.
 //!
-//! The requests are the same; the engine sends them. TLS and cluster mode are not supported, and refused by
-//! name.
+//! Scripts work unchanged. The requests are the same; the engine sends them. TLS and cluster mode are not
+//! supported, and refused by name.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -26,14 +25,14 @@ mod uri;
 
 use self::uri::Uri;
 
-/// What redis-benchmark puts a random number for.
+/// The placeholder that redis-benchmark replaces by a random number.
 const RANDOM: &str = "__rand_int__";
-/// Its histograms: microseconds, from 10 to 3 seconds.
+/// The bounds of redis-benchmark's histograms, in microseconds: from 10 to 3 seconds.
 const FINEST_MICROS: u64 = 10;
 const LONGEST_MICROS: u64 = 3_000_000;
 /// redis-benchmark's own bound on threads.
 const MOST_THREADS: usize = 500;
-/// Its own bound on the size of values.
+/// redis-benchmark's own bound on the size of values.
 const MOST_DATA_BYTES: usize = 1 << 30;
 const NO_TLS: &str = "TLS is not supported: connections are plain TCP or Unix sockets";
 const NO_CLUSTER: &str =
@@ -64,7 +63,7 @@ pub struct Options {
     /// Server socket, instead of hostname and port.
     #[arg(short = 's', value_name = "SOCKET")]
     socket: Option<PathBuf>,
-    /// Server URI, redis://[[user]:password@][host][:port][/db]; what it names goes before the options.
+    /// Server URI, redis://[[user]:password@][host][:port][/db]; it takes precedence over the options.
     #[arg(short = 'u', value_name = "URI")]
     uri: Option<Uri>,
     /// Password to authenticate with.
@@ -88,16 +87,16 @@ pub struct Options {
     /// Speaks RESP3.
     #[arg(short = '3')]
     resp3: bool,
-    /// Number of threads; 0 is the single one there is without this option.
+    /// Number of threads; 0 means a single one, as without this option.
     #[arg(long, value_name = "NUM")]
     threads: Option<usize>,
     /// 1 = keep alive, 0 = reconnect after each request.
     #[arg(short = 'k', value_name = "BOOLEAN", default_value_t = 1)]
     keep_alive: u8,
-    /// Puts random numbers below this for __rand_int__.
+    /// Replaces __rand_int__ by random numbers below this.
     #[arg(short = 'r', value_name = "KEYSPACELEN", allow_negative_numbers = true)]
     random: Option<i64>,
-    /// Where random numbers start, as redis-benchmark 7.2 and later take it.
+    /// Seed of random numbers, as in redis-benchmark 7.2 and later.
     #[arg(long, value_name = "NUM", allow_negative_numbers = true)]
     seed: Option<i64>,
     /// Requests in a pipeline.
@@ -106,7 +105,7 @@ pub struct Options {
     /// Quiet: one line a test.
     #[arg(short = 'q')]
     quiet: bool,
-    /// Is accepted; times are always shown to the microsecond.
+    /// Accepted and ignored; times are always shown to the microsecond.
     #[arg(long, value_name = "PLACES")]
     precision: Option<u32>,
     /// Output in CSV.
@@ -137,8 +136,7 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// Options of redis-benchmark that ask for what is not there: known, so that they are refused by what they
-/// mean.
+/// Options of redis-benchmark for features that are missing here: known, so that they are refused by meaning.
 #[derive(Debug, Args)]
 struct Unsupported {
     #[arg(long, hide = true)]
@@ -188,7 +186,7 @@ struct Test {
     command: Command,
 }
 
-/// The tests: the names that select them, the title, and the command, in which `DATA` is the payload.
+/// The tests: the names that select them, the title, and the command, with `DATA` for the payload.
 const TESTS: &[(&[&str], &str, &str)] = &[
     (&["ping_inline", "ping"], "PING_INLINE", "PING"),
     (&["ping_mbulk", "ping"], "PING_MBULK", "PING"),
@@ -216,11 +214,13 @@ const TESTS: &[(&[&str], &str, &str)] = &[
     (&["mset"], "MSET (10 keys)", "MSET"),
 ];
 
-/// Runs the tests and prints their results, or holds idle connections. Exits with 1, as redis-benchmark does,
-/// when the server cannot be reached, and at the first test that an error answered.
+/// Runs the tests and prints their results, or holds idle connections.
+///
+/// Like redis-benchmark, it exits with 1 when the server cannot be reached, and at the first test that an
+/// error answered.
 ///
 /// # Errors
-/// When an argument makes no sense or asks for what is not there.
+/// When an argument makes no sense or requests a missing feature.
 pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     options.unsupported.refuse()?;
     let tests = options.tests()?;
@@ -234,10 +234,10 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     })
 }
 
-/// What redis-benchmark says of a server that does not do as it should.
+/// Returns redis-benchmark's message for a server's error.
 ///
 /// # Errors
-/// The same error, if it is none of the server's.
+/// The same error, if the server did not cause it.
 fn complaint(error: BenchError) -> Result<String, BenchError> {
     match error {
         BenchError::Io { doing, source } if doing.starts_with(CONNECTING) => {
@@ -249,16 +249,16 @@ fn complaint(error: BenchError) -> Result<String, BenchError> {
     }
 }
 
-/// What [`BenchError::Io`] says it was doing when a server cannot be reached.
+/// The start of [`BenchError::Io`]'s `doing` when a server cannot be reached.
 const CONNECTING: &str = "connect to ";
 
-/// An error of the system without its number.
+/// Writes an error of the system without its number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// What a test found.
+/// The result of a test.
 #[derive(Debug)]
 struct TestResult {
     title: String,
@@ -269,7 +269,7 @@ struct TestResult {
 }
 
 impl Options {
-    /// Says what is ignored, as redis-benchmark does.
+    /// Warns about ignored options, as redis-benchmark does.
     fn warn(&self) {
         if self.show_errors {
             eprintln!(
@@ -284,7 +284,7 @@ impl Options {
         }
     }
 
-    /// The server, and what each connection says to it first.
+    /// The server, and the requests that each connection sends first.
     fn target(&self) -> Result<Target, BenchError> {
         let uri = self.uri.clone().unwrap_or_default();
         let mut target = match &self.socket {
@@ -338,7 +338,7 @@ impl Options {
         }
     }
 
-    /// There is at least one.
+    /// The number of connections, at least one.
     fn n_connections(&self) -> usize {
         self.clients.max(1)
     }
@@ -347,7 +347,7 @@ impl Options {
         self.data_bytes.clamp(1, MOST_DATA_BYTES)
     }
 
-    /// Threads, if more than the single one were asked for by `--threads`.
+    /// Returns the number of threads if `--threads` sets it above 0.
     fn n_threads(&self) -> Option<usize> {
         self.threads.map(|n_threads| n_threads.min(MOST_THREADS)).filter(|&n_threads| n_threads > 0)
     }
@@ -375,8 +375,9 @@ impl Options {
         Ok(vec![self.test_of_command(last)])
     }
 
-    /// The command that was given, and its last argument if that was read; what was read is not part of the
-    /// title.
+    /// Makes a test of the given command, with its last argument from standard input if requested.
+    ///
+    /// An argument from standard input is not part of the title.
     fn test_of_command(&self, last: Option<String>) -> Test {
         let title = self.command.join(" ");
         let args = self.command.iter().chain(&last).map(|arg| self.template(arg)).collect();
@@ -402,7 +403,7 @@ impl Options {
         Test { title: (*title).to_owned(), command: Command { args, inline, ..Command::default() } }
     }
 
-    /// An argument as a template. Without `-r` the placeholder stays as it is, as in redis-benchmark.
+    /// Returns an argument as a template. Without `-r` the placeholder stays as it is, as in redis-benchmark.
     fn template(&self, argument: &str) -> String {
         let escaped = argument.replace('{', "{{").replace('}', "}}");
         if self.random.is_some() { escaped.replace(RANDOM, "{key}") } else { escaped }
@@ -490,7 +491,9 @@ impl Options {
     }
 }
 
-/// The two lists of percentiles: by halving distances to the end, and by steps of a tenth of a millisecond.
+/// Writes the two lists of percentiles.
+///
+/// One goes by halving distances to the end, the other by steps of a tenth of a millisecond.
 fn distribution(micros: &Histogram<u64>) -> String {
     let mut text = String::from("Latency by percentile distribution:\n");
     let mut n_below = 0;
@@ -520,7 +523,7 @@ fn distribution(micros: &Histogram<u64>) -> String {
     text + "\n"
 }
 
-/// The settings that redis-benchmark shows of a server.
+/// Returns the settings of a server that redis-benchmark shows.
 fn host_configuration(target: &Target) -> Result<Vec<String>, BenchError> {
     let mut client = Client::greet(&target.address, &target.greeting)?;
     let mut ask = |name: &str| setting(&client.call(&["CONFIG", "GET", name]).ok()?);
@@ -537,7 +540,7 @@ fn host_configuration(target: &Target) -> Result<Vec<String>, BenchError> {
     })
 }
 
-/// The value in a reply to CONFIG GET of one setting, in either version of RESP.
+/// Returns the value in a reply to CONFIG GET, in either version of RESP.
 fn setting(reply: &Value) -> Option<String> {
     let value = match reply {
         Value::Map(pairs) => &pairs.first()?.1,
@@ -607,7 +610,7 @@ mod tests {
         }
     }
 
-    /// Serves on a Unix socket what `address` serves, until the connections to it are closed.
+    /// Forwards connections on a Unix socket to `address`, until they are closed.
     fn relay(path: &Path, address: SocketAddr, n_connections: usize) -> thread::JoinHandle<()> {
         let listener = UnixListener::bind(path).expect("the directory is our own");
         thread::spawn(move || {

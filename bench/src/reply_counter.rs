@@ -1,12 +1,12 @@
-//! Counts what is in replies of RESP2 without keeping them.
+//! Counts the contents of RESP2 replies without keeping them.
 //!
-//! A reply to `KEYS *` of a million keys is 24 MB. To keep it until it is whole costs a client page faults
-//! and allocations in the midst of what is measured. The counter here works on whatever piece has arrived,
-//! remembers only where it is, and still counts the elements, nulls and errors in it.
+//! A reply to `KEYS *` of a million keys is 24 MB. Keeping all of it costs a client page faults and
+//! allocations in the middle of a measurement. The counter here works on any piece of a reply and remembers
+//! only its position. It still counts the elements, nulls and errors.
 
 use crate::error::BenchError;
 
-/// What one whole reply was, without its content.
+/// The shape of one whole reply, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
     /// The outermost value.
@@ -15,11 +15,11 @@ pub struct Outline {
     pub n_nulls: u64,
     /// Errors anywhere inside an array.
     pub n_errors: u64,
-    /// Size on the wire.
+    /// The size on the wire.
     pub n_bytes: u64,
 }
 
-/// The outermost value of a reply. Text that no measurement needs is not kept.
+/// The outermost value of a reply. Unneeded text is not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// `+OK` and the like.
@@ -36,18 +36,18 @@ pub enum Kind {
     Array(u64),
 }
 
-/// Counts through a stream of replies, which may be cut anywhere.
+/// Counts the values in a stream of replies, which may be cut anywhere.
 #[derive(Debug, Default)]
 pub struct ReplyCounter {
-    /// The part of a line that has arrived; a line that arrives whole is never copied here.
+    /// The received part of a line. A line that arrives whole is never copied here.
     line: Vec<u8>,
-    /// Bytes of a bulk string that are still to pass, with its CRLF.
+    /// Remaining bytes of a bulk string, including its CRLF.
     skip: u64,
-    /// Elements still missing from each array that is open, outermost first.
+    /// Missing elements of each array that is open, outermost first.
     open: Vec<u64>,
-    /// The reply under way; there is one once its first line is read.
+    /// The current reply; it is set once its first line is read.
     reply: Option<Outline>,
-    /// Bytes of the reply under way.
+    /// Bytes of the current reply so far.
     n_bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl ReplyCounter {
     /// Takes from `input` up to the end of one reply. `None` means that `input` is used up first.
     ///
     /// # Errors
-    /// [`BenchError::Malformed`] for what is not RESP2; the stream is lost then.
+    /// [`BenchError::Malformed`] for input that is not RESP2; the stream is lost then.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Outline>, BenchError> {
         while !input.is_empty() {
             let finished = if self.skip > 0 { self.skip_bulk(input) } else { self.take_line(input)? };
@@ -68,7 +68,7 @@ impl ReplyCounter {
         Ok(None)
     }
 
-    /// Passes over a bulk string; true when its end was in `input`.
+    /// Skips the bytes of a bulk string; true when its end was in `input`.
     fn skip_bulk(&mut self, input: &mut &[u8]) -> bool {
         let n_bytes = self.skip.min(input.len() as u64);
         self.consume(input, n_bytes as usize);
@@ -76,7 +76,7 @@ impl ReplyCounter {
         self.skip == 0
     }
 
-    /// Reads one line, or the part of it that is in `input`; true when that ends a value.
+    /// Reads one line, or its part in `input`; true when that ends a value.
     fn take_line(&mut self, input: &mut &[u8]) -> Result<bool, BenchError> {
         let Some(newline) = input.iter().position(|&byte| byte == b'\n') else {
             self.line.extend_from_slice(input);
@@ -98,7 +98,7 @@ impl ReplyCounter {
         self.n_bytes += n_bytes as u64;
     }
 
-    /// Acts on one line without its newline; true when it is a value of its own.
+    /// Handles one line without its newline; true when it is a value of its own.
     fn read_line(&mut self, line: &[u8]) -> Result<bool, BenchError> {
         let line = line.strip_suffix(b"\r").ok_or(BenchError::Malformed("a line ends without CR"))?;
         let (&marker, text) = line.split_first().ok_or(BenchError::Malformed("an empty line"))?;
@@ -128,7 +128,7 @@ impl ReplyCounter {
         Ok(finished)
     }
 
-    /// Records the first value as the reply's kind, and what is counted of the others.
+    /// Records the first value as the reply's kind, and counts later nulls and errors.
     fn note(&mut self, kind: Kind) {
         match &mut self.reply {
             None => self.reply = Some(Outline { kind, n_nulls: 0, n_errors: 0, n_bytes: 0 }),
@@ -140,7 +140,7 @@ impl ReplyCounter {
         }
     }
 
-    /// Counts a finished value towards the arrays around it; true when the outermost is complete.
+    /// Counts a finished value towards the enclosing arrays; true when the outermost is complete.
     fn close_value(&mut self) -> bool {
         while let Some(missing) = self.open.last_mut() {
             *missing -= 1;

@@ -1,7 +1,7 @@
-//! What one run found: the types that every form of a report is made from.
+//! The outcome of one run: the types from which every form of a report is made.
 //!
 //! [`RunReport`] is also the schema of `--json`: its fields, documented here, are the file's.
-//! [`SCHEMA_VERSION`] grows when a field changes its meaning or goes; new fields may come without that.
+//! [`SCHEMA_VERSION`] grows when a field changes its meaning or is removed. New fields do not change it.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -24,26 +24,26 @@ pub mod text;
 /// Version of the JSON.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// One run.
+/// The report of one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
-    /// `braid-bench/run`.
+    /// The name of the schema: `braid-bench/run`.
     pub schema: &'static str,
-    /// [`SCHEMA_VERSION`].
+    /// The version of the schema: [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Where and when it was made.
+    /// The machine, the program and the date of the run.
     pub origin: Origin,
-    /// The server's address, or the command it was started with.
+    /// The server's address, or the command that started it.
     pub server: String,
     /// The server's name and version.
     pub server_version: String,
-    /// What was sent.
+    /// The workload that was sent.
     pub workload: Workload,
-    /// `closed`, or how the requests of a rate were spread.
+    /// `closed`, or the shape of the arrivals of a rate.
     pub arrivals: String,
     /// Worker threads of the client.
     pub threads: usize,
-    /// Seconds that counted.
+    /// Duration of the time that counted, in seconds.
     pub measured_seconds: f64,
     /// Requests a second on schedule; null in a closed loop.
     pub offered_rate: Option<f64>,
@@ -57,9 +57,11 @@ pub struct RunReport {
     pub unsent: u64,
     /// Requests that were sent and never answered.
     pub unanswered: u64,
-    /// Requests that an error answered, or a reply with errors in it, as EXEC's may be.
+    /// Requests that an error answered, or a reply with errors in it.
+    ///
+    /// EXEC's reply may contain errors.
     pub errors: u64,
-    /// How often each error text came, inside other replies too.
+    /// The count of each error text, including those inside other replies.
     pub error_texts: std::collections::BTreeMap<String, u64>,
     /// Replies that were null: reads that found nothing.
     pub nulls: u64,
@@ -73,17 +75,17 @@ pub struct RunReport {
     pub bytes_received: u64,
     /// Bytes of a request and its replies together.
     pub bytes_per_request: f64,
-    /// From when a request was due to its last reply.
+    /// Time from when a request was due to its last reply.
     pub response_time_us: Percentiles,
-    /// From when it was sent to its last reply.
+    /// Time from when a request was sent to its last reply.
     pub service_time_us: Percentiles,
     /// The client's own lateness.
     pub schedule_slip_us: Percentiles,
-    /// From when a message was due to its arrival at a consumer; null without consumers.
+    /// Time from a message's due time to its arrival at a consumer; null without consumers.
     pub delivery_time_us: Option<Percentiles>,
     /// Messages that consumers counted by their bytes.
     pub delivered: u64,
-    /// How many more of those should have arrived.
+    /// Messages that those consumers should have received and did not.
     pub lost: u64,
     /// Command by command.
     pub commands: Vec<CommandReport>,
@@ -93,53 +95,55 @@ pub struct RunReport {
     pub client_cpu_us_per_request: f64,
     /// The busiest worker's processor time over the time that counted.
     pub client_busy: f64,
-    /// Requests a second that the client's threads could send if each had a core, by its CPU against a null
-    /// server.
+    /// Requests a second that the client's threads could send if each had a core.
+    ///
+    /// It follows from their processor time against a null server.
     pub client_ceiling_rate: Option<f64>,
-    /// Whether the client was the limit: then all figures are lower bounds.
+    /// Whether the client was the limit. All figures are then lower bounds.
     pub client_limited: bool,
-    /// By what that shows.
+    /// The figures that show the client's limit, in words.
     pub client_limit_reason: Option<String>,
     /// Whether client and server may run on the same cores.
     pub shares_cores: bool,
-    /// What the server used.
+    /// The server's use of the machine.
     pub server_use: ServerUse,
     /// Processor time of the server for one request, in microseconds.
     pub server_cpu_us_per_request: Option<f64>,
-    /// The most resident bytes of the server at the end of any second of the run, connections' buffers
-    /// included; null where it is not on this machine.
+    /// The most resident bytes of the server at the end of any second.
+    ///
+    /// Connections' buffers are included. It is null where the server is not on this machine.
     pub server_peak_bytes: Option<u64>,
-    /// What kept the rate from being higher.
+    /// The limit that kept the rate from being higher.
     pub bottleneck: Bottleneck,
 }
 
 /// A run and its report.
 #[derive(Debug)]
 pub struct Measured {
-    /// What was found.
+    /// The report.
     pub report: RunReport,
-    /// The histograms that its times come from.
+    /// The histograms of its times.
     pub outcome: Outcome,
 }
 
-/// Where and when a report was made.
+/// The machine, the program and the date of a report.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Origin {
     /// Version of this program.
     pub tool_version: String,
-    /// The revision it was built from.
+    /// The revision from which it was built.
     pub tool_revision: String,
     /// Its command line.
     pub command_line: String,
-    /// When, in UTC.
+    /// The date and time, in UTC.
     pub date: String,
     /// The machine's processor.
     pub processor: String,
-    /// Its kernel.
+    /// The machine's kernel.
     pub kernel: String,
-    /// Its cores.
+    /// The number of the machine's cores.
     pub n_cores: usize,
-    /// Its memory in bytes.
+    /// The machine's memory in bytes.
     pub memory_bytes: u64,
     /// Threads that wanted a core over the minute before.
     pub load_average: f64,
@@ -160,11 +164,13 @@ pub struct Percentiles {
 /// One command of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct CommandReport {
-    /// Its name.
+    /// The command's name.
     pub name: String,
     /// Requests answered without an error.
     pub done: u64,
-    /// Requests that an error answered, or a reply with errors in it, as EXEC's may be.
+    /// Requests that an error answered, or a reply with errors in it.
+    ///
+    /// EXEC's reply may contain errors.
     pub errors: u64,
     /// Replies that were null.
     pub nulls: u64,
@@ -177,26 +183,26 @@ pub struct CommandReport {
 /// One second of a run.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct SecondReport {
-    /// Which, since the run began.
+    /// The number of the second since the run began, from 0.
     pub second: u64,
-    /// Requests answered in it.
+    /// Requests answered in this second.
     pub done: u64,
-    /// Error replies in it.
+    /// Error replies in this second.
     pub errors: u64,
     /// Median response time.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the response times.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest response time.
     pub max_us: f64,
-    /// The client's processor time in it, in cores.
+    /// The client's processor time in this second, in cores.
     pub client_cpu: f64,
-    /// The server's, if it runs on this machine.
+    /// The server's processor time, if it runs on this machine.
     pub server_cpu: Option<f64>,
 }
 
 impl Percentiles {
-    /// Of a histogram of nanoseconds.
+    /// Reads the percentiles of a histogram of nanoseconds.
     pub fn of(nanos: &Histogram<u64>) -> Self {
         let at = |percentile| micros(nanos.value_at_percentile(percentile));
         Self {
@@ -216,7 +222,7 @@ fn micros(nanos: u64) -> f64 {
 }
 
 impl Origin {
-    /// Here and now.
+    /// Describes this program, this machine and the current time.
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -244,7 +250,7 @@ impl Origin {
     }
 }
 
-/// A command line as it may be shown: without its password.
+/// A command line in the form that may be shown, without its password.
 fn told(arguments: impl Iterator<Item = String>) -> String {
     let mut words = Vec::new();
     let mut is_secret = false;
@@ -276,7 +282,7 @@ impl CommandReport {
 }
 
 impl SecondReport {
-    /// Of a slice, with the processor time the server used in it.
+    /// Reports a slice, with the server's processor time in it.
     pub fn of(slice: &Slice, server_cpu: Option<f64>) -> Self {
         Self {
             second: slice.second,
@@ -291,29 +297,29 @@ impl SecondReport {
     }
 }
 
-/// What surrounds an outcome in a report.
+/// The context of an outcome in a report.
 #[derive(Debug)]
 pub struct Surroundings<'a> {
     /// The server's address or command.
     pub server: &'a str,
-    /// What was run.
+    /// The load of the run.
     pub load: &'a Load,
-    /// The server before.
+    /// A sample of the server before the run.
     pub before: &'a Sample,
-    /// What it used.
+    /// The server's use of the machine.
     pub server_use: ServerUse,
-    /// What limited the rate.
+    /// The limit of the rate.
     pub bottleneck: Bottleneck,
-    /// What was seen of the server second by second.
+    /// The samples of the server second by second.
     pub seen: &'a Seen,
-    /// What the client does by itself, if that was measured.
+    /// The client's own limit, if it was measured.
     pub ceiling: Option<Ceiling>,
     /// Whether client and server may run on the same cores.
     pub shares_cores: bool,
 }
 
 impl RunReport {
-    /// Puts a report together.
+    /// Makes a report of an outcome.
     pub fn new(outcome: &Outcome, around: Surroundings<'_>) -> Self {
         let Surroundings { load, server_use, bottleneck, ceiling, shares_cores, .. } = around;
         let record = &outcome.record;
@@ -384,13 +390,15 @@ impl RunReport {
         }
     }
 
-    /// As JSON.
+    /// Returns the report as JSON.
     pub fn json(&self) -> String {
         output::json(self)
     }
 }
 
-/// Processor time of the client for a request that counts, errors included: they cost as much.
+/// Processor time of the client for a request that counts, in microseconds.
+///
+/// Errors are included because they cost the same.
 fn micros_per_request(cpu: Duration, record: &Record) -> f64 {
     cpu.as_secs_f64() * 1e6 / (record.n_done() + record.n_errors()).max(1) as f64
 }
@@ -407,7 +415,7 @@ mod tests {
     use crate::null_server::NullServer;
     use crate::observe::Observer;
 
-    /// A report of a second against the null server.
+    /// Makes a report of a second against the null server.
     fn measured() -> Measured {
         let server = NullServer::start(None).expect("loopback can be listened on");
         let endpoint = Endpoint::at(&server.address().to_string()).expect("it is an address");

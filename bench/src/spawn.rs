@@ -1,4 +1,4 @@
-//! Starting servers, each on a port and in a scratch directory of its own, and ending them.
+//! Starting and ending servers, each with its own port and scratch directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,28 +14,35 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{BenchError, Doing};
 
-/// A shell line that raises the limit of open files as far as it may, then becomes the command in its
-/// arguments. The process keeps its id through `exec`, so that the child we know is the server itself.
+/// A shell line that raises the limit of open files and becomes the given command.
+///
+/// It raises the limit as far as it may. The process keeps its id through `exec`, so the child process is the
+/// server itself.
 const RAISE_LIMIT_AND_EXEC: &str =
     "ulimit -n 65536 2>/dev/null || ulimit -n \"$(ulimit -Hn)\" 2>/dev/null; exec \"$@\"";
-/// A shell line that waits until our end of its standard input closes, which is also when we die without a
-/// chance to clean up, then kills the server and removes its directory.
+/// A shell line that ends the server and removes its directory when its input ends.
+///
+/// The input also ends when this program dies without cleaning up.
 const WATCH: &str = "read -r _; kill -9 \"$1\" 2>/dev/null; rm -rf \"$2\"";
-/// Set in our own environment once we have been started again under a raised limit.
+/// The environment variable of a program that was restarted under a raised limit.
 const RESTARTED: &str = "BRAID_BENCH_RESTARTED";
 
-/// How long a server may take to answer its first PING.
+/// The longest wait for a server to answer its first PING.
 const START_PATIENCE: Duration = Duration::from_secs(15);
-/// Where servers listen: below the ports that the system gives to connections. A client that connects to such
-/// a port before its server listens may be given that very port, and is then connected to itself.
+/// The ports of servers, below the ports that the system assigns to connections.
+///
+/// A client may connect to such an assigned port before its server listens. It may then be assigned that very
+/// port, and be connected to itself.
 const PORTS: Range<u16> = 16384..32768;
-/// Ports of [`PORTS`] that were tried so far.
+/// Ports of [`PORTS`] that have been tried so far.
 static N_TRIED: AtomicU32 = AtomicU32::new(0);
-/// Servers started so far: each has its scratch directory.
+/// Servers started so far; each has its own scratch directory.
 static N_STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// A running server. Dropping it kills the process and removes its directory; if this program is killed
-/// instead, the watchdog does.
+/// A running server.
+///
+/// Dropping it kills the process and removes its directory. If this program is killed, the watchdog does
+/// both.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -45,7 +52,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `binary` without persistence, with `arguments` besides, and waits until it answers PING.
+    /// Starts `binary` without persistence and with additional `arguments`, and waits until it answers PING.
     ///
     /// # Errors
     /// When the program cannot be started, ends at once or does not answer.
@@ -60,12 +67,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Where the server listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The server's process.
+    /// Returns the id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -96,9 +103,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // What has ended already is what we want; nothing can be done here about any other failure. The
-        // watchdog goes before the server is waited for: until then the server's process id is not anyone
-        // else's.
+        // An error of `kill` means that the server has ended, which is the goal, or a failure without a
+        // remedy here. The watchdog is killed before the server is waited for. Until then no other process
+        // can have the server's id.
         let _ = self.child.kill();
         if let Some(watchdog) = &mut self.watchdog {
             let _ = watchdog.kill();
@@ -109,7 +116,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts this program again with as many open files as the system allows, unless that has been done.
+/// Restarts this program with the most open files allowed, unless that has been done.
 ///
 /// # Errors
 /// When the shell cannot be run; otherwise it does not return if it restarts.
@@ -159,13 +166,13 @@ fn log_path(scratch: &Path) -> PathBuf {
     scratch.join("log")
 }
 
-/// A port that nobody listens on now.
+/// Returns a port on which no program listens now.
 ///
 /// # Errors
 /// When all are taken.
 pub fn free_port() -> Result<u16, BenchError> {
     let n_ports = u32::from(PORTS.end - PORTS.start);
-    // Programs that run at once begin at different ports.
+    // Programs that run at the same time begin at different ports.
     let first = std::process::id().wrapping_mul(31) % n_ports;
     let mut candidates = (0..n_ports).map(|_| {
         let nth = (first + N_TRIED.fetch_add(1, Ordering::Relaxed)) % n_ports;

@@ -11,12 +11,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// Begins with the heads of the columns. The first column is aligned left, the others right.
+    /// Begins a table with the heads of the columns.
+    ///
+    /// The first column is aligned left, the others right.
     pub fn new<S: Into<String>>(heads: impl IntoIterator<Item = S>) -> Self {
         Self::with(1, heads)
     }
 
-    /// The same with all columns aligned left.
+    /// Begins a table with all columns aligned left.
     pub fn left<S: Into<String>>(heads: impl IntoIterator<Item = S>) -> Self {
         Self::with(usize::MAX, heads)
     }

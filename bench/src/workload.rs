@@ -1,12 +1,11 @@
-//! Workloads as data: which commands a load sends, over which keys, with which values, on how many
-//! connections.
+//! Workloads as data: the commands of a load, its keys, its values and its connections.
 //!
 //! A [`Workload`] is the content of a `workload.toml`. [`Compiled`] is the same prepared for sending, and a
 //! [`Generator`] draws requests from it.
 //!
 //! ```toml
 //! connections = 50
-//! read_share = 0.9                        # of the commands marked `read`; without it the weights hold as they are
+//! read_share = 0.9                        # of the commands marked `read`; without it the weights decide
 //! keys = { count = 1_000_000, pattern = { zipf = { exponent = 0.99 } } }
 //! values = { size = { log_normal = { mean = 400, sigma = 0.8 } } }
 //!

@@ -1,4 +1,4 @@
-//! What it costs to check which keys a user may read.
+//! The cost of checking which keys a user may read.
 
 use braid_protocol::Value;
 
@@ -11,11 +11,12 @@ use crate::error::BenchError;
 const PIPELINE: u32 = 64;
 const NAMES: [&str; 2] = ["restricted", "unrestricted"];
 const PASSWORD: &str = "secret";
-/// The patterns of both users. Of the three, the last is the one that the keys have.
+/// The patterns of both users. Of the three, the last matches the keys.
 const PATTERNS: [&[&str]; 2] = [&["~user:*", "~session:*", "~key:*"], &["~*"]];
 
-/// Both columns are Braid: GETs of a user with three key patterns in the first, of one who may do everything
-/// in the second.
+/// Compares GETs of a user with three key patterns with those of an unrestricted user.
+///
+/// Both columns are Braid. The first is the user with patterns.
 pub(super) fn restricted(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let server = contest.start_braid(contest.n_io_threads, &[])?;
     load_keys(&server, VALUE)?;
@@ -40,7 +41,7 @@ pub(super) fn restricted(contest: &Contest, bar: &str) -> Result<Vec<Measure>, B
     })
 }
 
-/// Only one of the users may read every key.
+/// Checks that only one of the users may read every key.
 fn check(client: &mut Client) -> Result<(), BenchError> {
     for (name, may_read) in NAMES.into_iter().zip([false, true]) {
         let argv = ["ACL", "DRYRUN", name, "GET", "other:key"];

@@ -1,4 +1,4 @@
-//! What the append-only file costs, and who waits for a slow disk.
+//! The cost of the append-only file, and the waits on a slow disk.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,15 +17,15 @@ use crate::error::{BenchError, Doing};
 use crate::null_server::NullServer;
 use crate::spawn::Server;
 
-/// Keys that are set at random.
+/// The number of keys, which are set at random.
 const N_KEYS: &str = "100000";
 const PIPELINE: u32 = 16;
-/// How long each write to the file takes longer where it is slow.
+/// The additional time of each write to a slow file.
 const SLOW: Duration = Duration::from_millis(2500);
-/// Of so many writes the disk's own time is taken.
+/// The number of writes over which the disk's own time is measured.
 const N_DISK_WRITES: u32 = 200;
 
-/// Processor time of a SET, 16 in a pipeline.
+/// Measures the processor time of a SET, 16 in a pipeline.
 pub(super) fn cpu(
     contest: &Contest,
     bar: &str,
@@ -44,8 +44,10 @@ pub(super) fn cpu(
     })
 }
 
-/// Time from one SET to the next under `always`, of which the disk's own is a part, and the load's: from a
-/// server that does nothing redis-benchmark would get replies no faster.
+/// Measures the time from one SET to the next under `always`.
+///
+/// The time of the disk is a part of it, and so is that of the load. The load's own part is measured with a
+/// server that does nothing, because redis-benchmark gets no replies faster.
 pub(super) fn rate(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("50 clients, a SET", Unit::Micros, Target::ratio(0.769)),
@@ -74,7 +76,7 @@ pub(super) fn rate(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
     })
 }
 
-/// How long GETs of keys wait that nobody writes, while each write to the file takes seconds.
+/// Measures the waits of GETs of other keys while each write to the file takes seconds.
 pub(super) fn slow_disk(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("GET p99", Unit::Millis, Target::value(5.0)),
@@ -106,13 +108,13 @@ pub(super) fn slow_disk(contest: &Contest, bar: &str) -> Result<Vec<Measure>, Be
     })
 }
 
-/// Starts a server that logs, and does not rewrite.
+/// Starts a server with an append-only file that is not rewritten.
 fn start(contest: &Contest, side: Side, fsync: &str, further: &[&str]) -> Result<Server, BenchError> {
     let logs = ["--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
     contest.start(side, &[&logs[..], further].concat())
 }
 
-/// What the disk takes to write 100 bytes behind others and sync them, without any server.
+/// Measures the disk's time for appending 100 bytes and syncing them, without any server.
 fn disk_micros() -> Result<f64, BenchError> {
     let path = std::env::temp_dir().join(format!("braid-bench-{}-disk", std::process::id()));
     let doing = || format!("write to {}", path.display());
@@ -123,7 +125,7 @@ fn disk_micros() -> Result<f64, BenchError> {
         file.sync_data().doing(doing())?;
     }
     let took = began.elapsed();
-    // A scratch file that stays is no failure of the measurement.
+    // A scratch file that cannot be removed is no failure of the measurement.
     let _ = std::fs::remove_file(&path);
     Ok(took.as_secs_f64() * 1e6 / f64::from(N_DISK_WRITES))
 }

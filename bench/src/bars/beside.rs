@@ -1,4 +1,4 @@
-//! Doing something while a load runs.
+//! Running a task during a load.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use crate::error::BenchError;
 use crate::load::Load;
 use crate::spawn::Server;
 
-/// Does something while a load runs, and ends the load then. An error that answers a request of the load
-/// fails it.
+/// Runs a task during a load, and ends the load after it.
+///
+/// An error reply to a request of the load fails the call.
 pub(super) fn beside<T>(
     load: &Load,
     server: &Server,

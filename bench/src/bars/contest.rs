@@ -1,4 +1,4 @@
-//! Two servers in turns: which programs, how long, and how often.
+//! Two servers in turns: the programs, the durations and the number of rounds.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,20 +10,22 @@ use crate::bars::results::BarReport;
 use crate::error::BenchError;
 use crate::spawn::Server;
 
-/// Keys that most bars load.
+/// The number of keys that most bars load.
 pub(super) const N_KEYS: u64 = 1_000_000;
-/// The value of each of them: 32 bytes.
+/// The value of each of these keys: 32 bytes.
 pub(super) const VALUE: &str = "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
-/// Connections of every load, here and in redis-benchmark.
+/// The number of connections of every load, here and in redis-benchmark.
 pub(super) const N_CONNECTIONS: usize = 50;
 
-/// Something that is measured, with the figures it must reach.
+/// A measurement, with the targets of its figures.
 pub(super) struct Bar {
     pub(super) name: &'static str,
     pub(super) run: fn(&Contest, &str) -> Result<Vec<Measure>, BenchError>,
 }
 
-/// Which of the two servers; for bars that hold Braid against itself, which of the two settings.
+/// One of the two servers.
+///
+/// For bars that compare Braid with itself, it is one of the two settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Braid,
@@ -45,7 +47,7 @@ impl Side {
     }
 }
 
-/// The programs, how long they are measured, and how often.
+/// The programs, the durations and the number of rounds.
 pub(super) struct Contest {
     pub(super) braid: PathBuf,
     pub(super) redis: PathBuf,
@@ -69,8 +71,9 @@ impl Contest {
         BarReport { bar: bar.name.to_owned(), seconds, measures, failed }
     }
 
-    /// Measures both sides in turns. `run` measures one side once and returns one figure for each of
-    /// `measures`.
+    /// Measures both sides in turns.
+    ///
+    /// `run` measures one side once and returns one figure for each of `measures`.
     pub(super) fn rounds(
         &self,
         bar: &str,
@@ -81,7 +84,7 @@ impl Contest {
         self.rounds_named(Side::BOTH.map(Side::name), bar, n_rounds, measures, run)
     }
 
-    /// As [`Contest::rounds`], for sides that are not Braid and redis-server.
+    /// Measures like [`Contest::rounds`], for sides other than Braid and redis-server.
     pub(super) fn rounds_named(
         &self,
         names: [&'static str; 2],
@@ -106,18 +109,19 @@ impl Contest {
         Ok(measures)
     }
 
-    /// Rounds for a bar whose rounds are long and whose figures repeat well.
+    /// Returns the number of rounds for a bar with long rounds whose figures repeat well.
     pub(super) fn few_rounds(&self) -> u64 {
         self.n_rounds.min(if self.quick { 1 } else { 3 })
     }
 
-    /// Requests of one redis-benchmark run at this pipelining: without any, each request costs several times
-    /// as much.
+    /// Returns the requests of one redis-benchmark run at this pipelining.
+    ///
+    /// Without pipelining, each request costs several times more.
     pub(super) fn n_requests(&self, pipeline: u32) -> u64 {
         if pipeline == 1 { self.n_requests / 4 } else { self.n_requests }
     }
 
-    /// How long a load of our own runs.
+    /// Returns the duration of a load by this program.
     pub(super) fn load_time(&self) -> Duration {
         Duration::from_secs(if self.quick { 2 } else { 6 })
     }
@@ -148,7 +152,7 @@ impl Contest {
     }
 }
 
-/// Does something with each server in turn.
+/// Runs a task on each server in turn.
 pub(super) fn on_both(
     servers: &[Server; 2],
     mut what: impl FnMut(&Server) -> Result<(), BenchError>,

@@ -1,4 +1,4 @@
-//! Processor time that the server spends on a command of redis-benchmark.
+//! The server's processor time for a command of redis-benchmark.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::error::BenchError;
 use crate::process::CpuSample;
 use crate::spawn::Server;
 
-/// SET and GET of a million keys at one pipelining.
+/// Measures SET and GET of a million keys at one pipelining.
 pub(super) fn run(
     contest: &Contest,
     bar: &str,
@@ -23,7 +23,7 @@ pub(super) fn run(
     })
 }
 
-/// What [`set_and_get`] returns; the target is on both commands together.
+/// Returns the measures of [`set_and_get`]. The target is on both commands together.
 pub(super) fn measures(target: Target) -> Vec<Measure> {
     vec![
         Measure::new("CPU/command", Unit::Micros, target),
@@ -45,7 +45,7 @@ pub(super) fn set_and_get(contest: &Contest, server: &Server, pipeline: u32) -> 
     Ok(vec![f64::midpoint(set.micros, get.micros), set.micros, get.micros, set.per_second, get.per_second])
 }
 
-/// What one run of redis-benchmark cost.
+/// The cost and the rate of one run of redis-benchmark.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PerCommand {
     /// The server's processor time for one command, in microseconds.
@@ -68,7 +68,7 @@ pub(super) fn per_command(
     all.extend(arguments);
     let before = CpuSample::of(server.pid())?;
     let throughput = redis_benchmark.run(server.address(), &all)?;
-    // The scheduler books a thread's time when it leaves the processor: let the server come to rest.
+    // The scheduler accounts a thread's time when it leaves the processor, so the server must come to rest.
     thread::sleep(Duration::from_millis(20));
     let used = CpuSample::of(server.pid())?.since(before);
     Ok(PerCommand { micros: used.as_secs_f64() * 1e6 / n_requests as f64, per_second: throughput.per_second })

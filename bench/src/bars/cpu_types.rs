@@ -1,5 +1,4 @@
-//! Processor time that the server spends on redis-benchmark's tests of lists, sets, hashes, sorted sets and
-//! MSET.
+//! The server's processor time for redis-benchmark's tests of lists, sets, hashes, sorted sets and MSET.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use crate::error::BenchError;
 use crate::process::CpuSample;
 use crate::spawn::Server;
 
-/// Each of them in commands of redis-benchmark's own, 16 in a pipeline.
+/// The bars. Each runs redis-benchmark's own commands, 16 in a pipeline.
 pub(super) const BARS: &[Bar] = &[
     Bar { name: "cpu-lpush", run: |contest, bar| run(contest, bar, &Test::of("lpush")) },
     Bar { name: "cpu-rpush", run: |contest, bar| run(contest, bar, &Test::of("rpush")) },
@@ -37,38 +36,38 @@ pub(super) const BARS: &[Bar] = &[
 ];
 
 const PIPELINE: u32 = 16;
-/// Elements of the list that LRANGE reads the head of.
+/// Elements of the list whose head LRANGE reads.
 const N_LRANGE_ELEMENTS: u64 = 100_000;
-/// Processor time in [`REST`] below which a server has come to rest: its timers use less.
+/// The processor time in [`REST`] below which a server has come to rest. Its timers use less.
 const RESTING: Duration = Duration::from_millis(3);
 const REST: Duration = Duration::from_millis(100);
-/// What a server gets to come to rest.
+/// The longest wait for a server to come to rest.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A value that redis-benchmark's tests read or pop from, by its own name.
+/// A value of redis-benchmark's tests: its type and its name.
 type Value = (ValueType, &'static str);
 
 const LIST: Value = (ValueType::List, "mylist");
 const SET: Value = (ValueType::Set, "myset");
 const SORTED_SET: Value = (ValueType::SortedSet, "myzset");
 
-/// What an empty server is filled with before it is measured.
+/// The data that a server is filled with before the measurement.
 enum Preload {
     Nothing,
     /// A value with this many members.
     Members(Value, u64),
-    /// A member for each request, which pops it.
+    /// A member for each request, each of which pops one.
     Popped(Value),
 }
 
 /// One of redis-benchmark's tests.
 struct Test {
-    /// What selects it.
+    /// The arguments that select the test.
     arguments: Vec<&'static str>,
     preload: Preload,
-    /// How many times dearer than a short command it is: it gets as many times fewer requests.
+    /// The test's cost as a multiple of a short command's. The number of requests is divided by it.
     cost: u64,
-    /// The target.
+    /// The target ratio.
     at_most: f64,
 }
 
@@ -81,8 +80,9 @@ impl Test {
         Self { preload: Preload::Popped(value), ..self }
     }
 
-    /// The command of redis-benchmark's LRANGE tests. Selected by their names they would push a list first,
-    /// which is not to be measured.
+    /// Makes the command of redis-benchmark's LRANGE tests.
+    ///
+    /// If they were selected by their names, they would push a list first, which must not be measured.
     fn lrange(last: &'static str, cost: u64) -> Self {
         let arguments = vec!["LRANGE", LIST.1, "0", last];
         Self { arguments, preload: Preload::Members(LIST, N_LRANGE_ELEMENTS), cost, at_most: 0.6 }
@@ -120,8 +120,9 @@ fn run_once(contest: &Contest, server: &Server, test: &Test) -> Result<Vec<f64>,
     }
 }
 
-/// Fills a value as redis-benchmark's own tests do: elements of three bytes, members named
-/// `element:000000000042`.
+/// Fills a value as redis-benchmark's own tests do.
+///
+/// Elements have three bytes, and members are named `element:000000000042`.
 fn preload(server: &Server, (value_type, key): Value, n_members: u64) -> Result<(), BenchError> {
     let member = move |index| match value_type {
         ValueType::List => "xxx".to_owned(),
@@ -130,7 +131,7 @@ fn preload(server: &Server, (value_type, key): Value, n_members: u64) -> Result<
     Filling { value_type, n_keys: 1, n_members, key: move |_| key, member }.fill(server.address())
 }
 
-/// Waits until the server no longer works on what came before, such as freeing what was flushed.
+/// Waits until the server has finished earlier work, such as freeing flushed data.
 pub(super) fn wait_for_rest(server: &Server) -> Result<(), BenchError> {
     let began = Instant::now();
     loop {

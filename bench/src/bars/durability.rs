@@ -1,4 +1,4 @@
-//! What is on disk: what it costs to bring it there, and to get it back.
+//! Data on disk: the cost of writing it, and of loading it.
 
 use super::contest::Bar;
 use super::{append_only, snapshot};

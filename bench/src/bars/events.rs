@@ -1,4 +1,4 @@
-//! What it costs to announce each SET: with a client that hears of it, and with none.
+//! The cost of announcing each SET, with a subscribed client and without.
 
 use std::thread;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::workload::{Command, Consumer, Keys, Workload};
 
 const PIPELINE: u32 = 16;
 const NAMES: [&str; 2] = ["announced", "not announced"];
-/// All events, by their keys and by their names.
+/// The setting that announces all events, by their keys and by their names.
 const ANNOUNCED: [&str; 2] = ["--notify-keyspace-events", "KEA"];
 const PATTERN: &str = "__keyevent@*";
-/// What the subscriber gets of a SET.
+/// The bytes that the subscriber receives for a SET.
 const MESSAGE_BYTES: u64 =
     "*4\r\n$8\r\npmessage\r\n$12\r\n__keyevent@*\r\n$18\r\n__keyevent@0__:set\r\n$16\r\nkey:000000000000\r\n"
         .len() as u64;
 
-/// SETs of a million keys while one subscriber hears of each.
+/// Measures SETs of a million keys while one subscriber receives an event for each.
 pub(super) fn heard(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both(&ANNOUNCED)?;
     on_both(&servers, |server| load_keys(server, VALUE))?;
@@ -54,7 +54,7 @@ fn set_heard(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchError>
     let load = Load::new(&workload, 1, Vec::new())?.until(Limit::Requests(n_requests));
     let before = CpuSample::of(server.pid())?;
     let outcome = load.run(&engine::Target::plain(server.address()), &mut |_| {})?;
-    // The scheduler books a thread's time when it leaves the processor: let the server come to rest.
+    // The scheduler accounts a thread's time when it leaves the processor, so the server must come to rest.
     thread::sleep(Duration::from_millis(20));
     let used = CpuSample::of(server.pid())?.since(before).as_secs_f64();
     if let Some(reply) = outcome.record.errors.keys().next() {
@@ -67,7 +67,9 @@ fn set_heard(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchError>
     ])
 }
 
-/// Both columns are Braid: it announces events in the first, which nobody hears, and none in the second.
+/// Measures SETs with events that no client receives.
+///
+/// Both columns are Braid: it announces events in the first, and none in the second.
 pub(super) fn unheard(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let start = |arguments| contest.start_braid(contest.n_io_threads, arguments);
     let servers = [start(&ANNOUNCED)?, start(&[])?];

@@ -1,4 +1,4 @@
-//! How long GETs wait while a million keys expire at once, and how soon all of them are gone.
+//! The waits of GETs while a million keys expire at once, and the duration of their removal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
 
-/// From setting the first deadline to that deadline; setting them all takes less.
+/// The time from setting the first deadline to that deadline. Setting all of them takes less.
 const TIME_TO_LIVE: Duration = Duration::from_secs(5);
-/// What a server gets to remove all keys; the figure stands for "or longer" when it takes that long.
+/// The longest wait for a server to remove all keys. At that limit, the figure means "or longer".
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// A million keys with one deadline.
+/// Measures the expiry of a million keys with one deadline.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("GET p99.9", Unit::Millis, Target::NONE),
@@ -42,7 +42,7 @@ fn expire_once(server: &Server) -> Result<Vec<f64>, BenchError> {
     get_until_empty(server)
 }
 
-/// GETs of the expiring keys for as long as DBSIZE counts any of them, and at least for a second.
+/// Sends GETs of the expiring keys until DBSIZE is 0, and for at least a second.
 fn get_until_empty(server: &Server) -> Result<Vec<f64>, BenchError> {
     let load = RequestLoad {
         request: Request::Get,

@@ -1,5 +1,6 @@
-//! What it costs to deliver messages to a hundred subscribers while two clients publish as fast as they are
-//! answered, and how long another client's PING waits meanwhile.
+//! The cost of delivering messages to a hundred subscribers, and another client's waits meanwhile.
+//!
+//! Two clients publish as fast as they are answered. The waits are those of another client's PING.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -19,18 +20,20 @@ use crate::workload::{Command, Consumer, Workload};
 
 const N_SUBSCRIBERS: usize = 100;
 const N_PUBLISHERS: usize = 2;
-/// Messages that a publisher sends before it reads the replies.
+/// The numbers of messages that a publisher sends before it reads the replies.
 const PIPELINES: [usize; 2] = [1, 16];
 const PAYLOAD_BYTES: u64 = 64;
-/// A message as a subscriber gets it.
+/// The size of a message as a subscriber receives it.
 const MESSAGE_BYTES: u64 = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$64\r\n\r\n".len() as u64 + PAYLOAD_BYTES;
-/// How long messages are published.
+/// The time for which messages are published.
 const PUBLISHING: Duration = Duration::from_secs(2);
-/// The pause between two PINGs; memory is sampled as often.
+/// The pause between two PINGs, and between two samples of memory.
 const PACE: Duration = Duration::from_millis(5);
 
-/// Two publishers, a hundred subscribers that read, and a client that sends PING. First the publishers wait
-/// for the answer to each message, then to 16 at once: those press harder than messages can be delivered.
+/// Runs two publishers, a hundred subscribers that read, and a client that sends PING.
+///
+/// First the publishers wait for the answer to each message, then for those to 16 at once. The second load is
+/// higher than the rate at which messages can be delivered.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut all = Vec::new();
     for pipeline in PIPELINES {
@@ -42,7 +45,7 @@ pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchErr
     Ok(all)
 }
 
-/// What [`fan_out`] returns.
+/// Returns the measures of [`fan_out`].
 fn measures(pipeline: usize) -> Vec<Measure> {
     let measure = |name: &str, unit, target| {
         let name = if pipeline == 1 { name.to_owned() } else { format!("P{pipeline} {name}") };
@@ -72,7 +75,7 @@ fn fan_out(server: &Server, pipeline: usize) -> Result<Vec<f64>, BenchError> {
         (outcome, elapsed, watching.join().expect("a prober does not panic"))
     });
     let (outcome, watched) = (checked(outcome?)?, watched?);
-    // The scheduler books a thread's time when it leaves the processor: let the server come to rest.
+    // The scheduler accounts a thread's time when it leaves the processor, so the server must come to rest.
     thread::sleep(Duration::from_millis(20));
     let used = CpuSample::of(server.pid())?.since(before).as_secs_f64();
     Ok(vec![
@@ -84,7 +87,7 @@ fn fan_out(server: &Server, pipeline: usize) -> Result<Vec<f64>, BenchError> {
     ])
 }
 
-/// Publishers and subscribers of one channel.
+/// Returns the publishers and subscribers of one channel.
 fn workload(pipeline: usize) -> Workload {
     let payload = format!("{{value:{PAYLOAD_BYTES}}}");
     let subscribers = Consumer {
@@ -102,7 +105,7 @@ fn workload(pipeline: usize) -> Workload {
     }
 }
 
-/// A publisher that is refused, or cut off, measures something else.
+/// Fails if a publisher was refused or cut off, because its figures would mislead.
 fn checked(outcome: Outcome) -> Result<Outcome, BenchError> {
     let record = &outcome.record;
     let reply = match record.errors.keys().next() {
@@ -113,7 +116,7 @@ fn checked(outcome: Outcome) -> Result<Outcome, BenchError> {
     Err(BenchError::WrongReply { request: "PUBLISH".to_owned(), reply })
 }
 
-/// What the client that sends PING finds.
+/// The observations of the client that sends PING.
 struct Watched {
     longest_ping: Duration,
     most_resident_bytes: u64,

@@ -1,4 +1,4 @@
-//! How many requests of a cache find their key, by what a server evicts.
+//! The share of a cache's requests that find their key, for each policy of eviction.
 
 use std::sync::Arc;
 
@@ -13,19 +13,23 @@ use crate::reply_counter::Kind;
 use crate::workload::{Command, Compiled, Generator, Keys, Moment, Pattern, Workload};
 
 const POLICIES: [&str; 2] = ["allkeys-lru", "allkeys-lfu"];
-/// Keys of 16 bytes with values of 1000: 200 MB and what a server keeps for each.
+/// The number of keys, of 16 bytes each.
+///
+/// With values of 1000 bytes they take 200 MB and the server's overhead.
 const N_KEYS: u64 = 200_000;
 const VALUE_BYTES: usize = 1000;
-/// A quarter of that.
+/// The memory limit: a quarter of the values.
 const LIMIT: &str = "50mb";
 const PATTERN: Pattern = Pattern::Zipf { exponent: 0.9 };
-/// Requests before any counts: the cache is full long before.
+/// Requests before the count begins. The cache is full long before its end.
 const N_WARMING: u64 = 200_000;
 const N_COUNTED: u64 = 300_000;
 
-/// The same trace on both servers: each request is a GET, and a SET of the key where that finds none.
-/// Requests are sent one at a time: redis-server tells times of access apart by the second, and would know
-/// little of a trace that is over in a few.
+/// Runs the same trace on both servers.
+///
+/// Each request is a GET, and a SET of the key if the GET finds none. Requests are sent one at a time.
+/// redis-server distinguishes times of access only by the second, and a trace of a few seconds would contain
+/// few of them.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measure = |policy| Measure::new(format!("misses, {policy}"), Unit::Percent, Target::difference(0.3));
     let measures = POLICIES.into_iter().map(measure).collect();
@@ -46,7 +50,7 @@ fn missed_percent(contest: &Contest, side: Side, policy: &str) -> Result<f64, Be
     Ok(100.0 * n_missed as f64 / N_COUNTED as f64)
 }
 
-/// A client that keeps what it asks for in the server.
+/// A client that uses the server as a cache.
 struct Cache {
     client: Client,
     trace: Generator,
@@ -65,7 +69,7 @@ impl Cache {
         Ok(Self { client, trace, request: Vec::new(), value: vec![b'v'; VALUE_BYTES] })
     }
 
-    /// Goes on with the trace; returns how many of the requests found nothing.
+    /// Continues the trace, and returns how many of the requests found nothing.
     fn ask(&mut self, n_requests: u64) -> Result<u64, BenchError> {
         let mut n_missed = 0;
         for _ in 0..n_requests {

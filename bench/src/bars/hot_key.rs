@@ -1,4 +1,4 @@
-//! What it costs when all clients write the same key.
+//! The cost of writes by all clients to the same key.
 
 use super::contest::{Contest, N_KEYS};
 use super::cpu;
@@ -6,10 +6,10 @@ use crate::bars::measures::{Measure, Target, Unit};
 use crate::error::BenchError;
 use crate::spawn::Server;
 
-/// INCR of one key over INCR of a million, with and without pipelining.
+/// Compares INCR of one key with INCR of a million, with and without pipelining.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both_loaded("1")?;
-    // The keys exist beforehand, so that both loads only change values.
+    // The keys exist before the loads, so that both loads only change values.
     let mut all = Vec::new();
     for pipeline in [1, 16] {
         let measures = contest.rounds(bar, contest.n_rounds, measures(pipeline), |side| {

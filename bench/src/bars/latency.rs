@@ -1,4 +1,4 @@
-//! How long requests wait, in a closed loop and by a schedule.
+//! The waits of requests, in a closed loop and by a schedule.
 
 use std::time::Duration;
 
@@ -9,15 +9,18 @@ use crate::engine::Limit;
 use crate::error::BenchError;
 use crate::spawn::Server;
 
-/// Requests a second by a schedule. A server that does nothing for half of the time can still answer them all
-/// in the other half.
+/// Requests a second by a schedule.
+///
+/// A server that stalls for half of the time can still answer them all in the other half.
 const RATE: f64 = 5000.0;
 
 fn measure(request: Request, percentile: &str, target: Target) -> Measure {
     Measure::new(format!("{} {percentile}", request.name()), Unit::Millis, target)
 }
 
-/// What [`percentiles`] returns. The target is on the 99th percentile of requests at any moment.
+/// Returns the measures of [`percentiles`].
+///
+/// The target is on the 99th percentile of requests at any moment.
 pub(super) fn measures(requests: &[Request], p99_any_moment: Target) -> Vec<Measure> {
     let of_request = |&request: &Request| {
         [
@@ -30,7 +33,7 @@ pub(super) fn measures(requests: &[Request], p99_any_moment: Target) -> Vec<Meas
     requests.iter().flat_map(of_request).collect()
 }
 
-/// What [`percentiles_on_schedule`] returns.
+/// Returns the measures of [`percentiles_on_schedule`].
 pub(super) fn measures_on_schedule(requests: &[Request], p99: Target) -> Vec<Measure> {
     let of_request = |&request: &Request| {
         [measure(request, "on schedule p50", Target::NONE), measure(request, "on schedule p99", p99)]
@@ -38,8 +41,9 @@ pub(super) fn measures_on_schedule(requests: &[Request], p99: Target) -> Vec<Mea
     requests.iter().flat_map(of_request).collect()
 }
 
-/// Runs a load of each of `requests` in turn over the loaded keys, [`RATE`] a second, whose waits begin when
-/// they are due.
+/// Runs a load of each of `requests` in turn, [`RATE`] a second, over the loaded keys.
+///
+/// A request's wait begins when it is due.
 pub(super) fn percentiles_on_schedule(
     contest: &Contest,
     server: &Server,
@@ -62,7 +66,9 @@ pub(super) fn percentiles(
     })
 }
 
-/// Runs a load of each of `requests` in turn over the loaded keys, and takes some figures of each.
+/// Runs a load of each of `requests` in turn, and computes figures of each.
+///
+/// The requests are about the loaded keys.
 fn figures(
     contest: &Contest,
     server: &Server,

@@ -1,22 +1,22 @@
-//! A script that a server has loaded: running it, and checking what comes of it.
+//! A script that a server has loaded: running it, and checking its results.
 
 use braid_protocol::Value;
 
 use crate::client::{Client, wrong_reply};
 use crate::error::BenchError;
 
-/// By which command a script is run.
+/// The command that runs a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunBy {
-    /// EVALSHA.
+    /// The command EVALSHA.
     Digest,
-    /// EVAL: the whole text is sent each time.
+    /// The command EVAL, which sends the whole text each time.
     Text,
 }
 
 /// A script that a server has loaded.
 pub(super) struct Script {
-    /// The command and what it names the script by.
+    /// The command, and the digest or the text of the script.
     command: [String; 2],
 }
 
@@ -37,12 +37,12 @@ impl Script {
         Self { command }
     }
 
-    /// The request that runs it. The arguments begin with the number of keys.
+    /// Returns the request that runs the script. The arguments begin with the number of keys.
     pub(super) fn request<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
         self.command.iter().map(String::as_str).chain(arguments.iter().copied()).collect()
     }
 
-    /// Runs it and checks what it returns.
+    /// Runs the script and checks its reply.
     pub(super) fn expect(
         &self,
         client: &mut Client,
@@ -61,7 +61,7 @@ pub(super) fn expect(client: &mut Client, request: &[&str], expected: &Value) ->
     }
 }
 
-/// A bulk string.
+/// Makes a bulk string.
 pub(super) fn bulk(text: impl Into<String>) -> Value {
     Value::Bulk(text.into().into_bytes())
 }

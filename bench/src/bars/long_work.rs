@@ -1,8 +1,8 @@
-//! How long a GET of another key waits while one client sends commands whose work grows with their data.
+//! The waits of GETs while one client sends commands whose work grows with their data.
 //!
-//! Every row runs alone, a few times, over values of a million elements or hundreds of megabytes. The figure
-//! is the longest wait of any GET from the moment the command is sent until a while after its reply, when
-//! what it has freed is gone as well.
+//! The GETs are of other keys. Every row runs alone, a few times, over values of a million elements or
+//! hundreds of megabytes. The figure is the longest wait of any GET. It covers the time from sending the
+//! command until a while after its reply, when the memory that it freed is gone as well.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,24 +24,26 @@ use crate::spawn::Server;
 
 /// Elements of a large value.
 const N_MEMBERS: u64 = 1_000_000;
-/// How often a row's commands are sent.
+/// The number of times that each row's commands are sent.
 const N_TIMES: usize = 2;
-/// Connections that send GET in turn: a server that gives connections to several threads has some on each.
+/// Connections that send GET in turn.
+///
+/// A server that distributes connections over several threads has some on each.
 const N_GETTERS: usize = 4;
-/// Keys that are asked for in turn.
+/// The number of keys that GETs request in turn.
 const N_KEYS: usize = 64;
 /// The pause between two GETs.
 const PACE: Duration = Duration::from_micros(300);
-/// How long GETs go on before the commands are sent, and after the last reply.
+/// The time for which GETs run before the commands and after the last reply.
 const MARGIN: Duration = Duration::from_millis(20);
 
-/// Commands that are sent at once, and what comes before them. All are written as words.
+/// Commands that are sent at once, and their preparation. All are written as words.
 struct Row {
     name: &'static str,
-    /// These are answered before the GETs begin.
+    /// Commands that are answered before the GETs begin.
     prepare: &'static [&'static str],
     commands: &'static [&'static str],
-    /// How often the commands stand in the pipeline.
+    /// The number of repetitions of the commands in the pipeline.
     n_repeated: usize,
     target: Target,
 }
@@ -56,7 +58,7 @@ const fn piped(name: &'static str, commands: &'static [&'static str]) -> Row {
     Row { n_repeated: 32, ..alone(name, commands) }
 }
 
-/// A command that uses a value up works on a copy of it.
+/// Makes a row for a command that uses up a value. It works on a copy.
 const fn after(
     name: &'static str,
     prepare: &'static [&'static str],
@@ -66,7 +68,7 @@ const fn after(
 }
 
 const ROWS: &[Row] = &[
-    // What the machine itself makes a GET wait: no command is beside it.
+    // The waits of a GET without a slow command, caused by the machine itself.
     Row { target: Target::NONE, ..alone("PING", &["PING"]) },
     alone("LCS", &["LCS text text2 LEN"]),
     alone("ZUNIONSTORE in MULTI", &["MULTI", "ZUNIONSTORE stored 2 zset:0 zset:1", "EXEC"]),
@@ -87,14 +89,14 @@ const ROWS: &[Row] = &[
     piped("LPOS, 32 in a pipeline", &["LPOS list missing"]),
     alone("LINSERT", &["LINSERT list BEFORE missing x"]),
     alone("DUMP", &["DUMP set"]),
-    // Short on both sides: there is no wait of the other's to be a part of.
+    // The command is short on both servers, so the other's wait is too short for a ratio.
     Row { target: Target::value(15.0), ..after("LTRIM", &["COPY list spent REPLACE"], &["LTRIM spent 0 0"]) },
     alone("SINTERCARD", &["SINTERCARD 2 set set"]),
     alone("ZDIFF", &["ZDIFF 2 zset:0 zset:1"]),
     alone("HRANDFIELD", &["HRANDFIELD hash 900000"]),
     alone("XINFO FULL", &["XINFO STREAM stream FULL COUNT 0"]),
     alone("XAUTOCLAIM", &["XAUTOCLAIM stream group other 0 0 COUNT 1000000"]),
-    // So is this.
+    // This command is short as well.
     Row { target: Target::value(15.0), ..piped("OBJECT, 32 in a pipeline", &["OBJECT ENCODING set"]) },
     after("DEL", &["COPY zset:0 spent REPLACE"], &["DEL spent"]),
     alone("LINDEX 100 MB", &["LINDEX long-elements 0"]),
@@ -138,8 +140,10 @@ fn set_of(n_bytes: usize) -> Vec<u8> {
     out
 }
 
-/// A key that is asked for. The hash tag puts all of them into one shard of Braid's, so hardly ever does a
-/// large value lie in a shard with one of them: a GET may wait there as long as its shard is held.
+/// Returns the name of a requested key.
+///
+/// The hash tag puts all of them into one shard of Braid's. A large value is therefore rarely in the same
+/// shard as one of them. There a GET may wait as long as its shard is held.
 fn getter_key(nth: usize) -> Vec<u8> {
     format!("{{other}}:{}", nth % N_KEYS).into_bytes()
 }
@@ -192,7 +196,7 @@ fn fill(server: &Server) -> Result<(), BenchError> {
     )
 }
 
-/// Makes the keys that are asked for.
+/// Makes the keys that GETs request.
 pub(super) fn make_getter_keys(client: &mut Client) -> Result<(), BenchError> {
     for nth in 0..N_KEYS {
         client.call(&[&b"SET"[..], &getter_key(nth), b"value"])?;
@@ -200,7 +204,9 @@ pub(super) fn make_getter_keys(client: &mut Client) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Sends the commands a few times; returns the longest wait of a GET meanwhile, in milliseconds.
+/// Sends the commands a few times, and returns the longest wait of a GET meanwhile.
+///
+/// The wait is in milliseconds.
 fn worst_get(
     address: SocketAddr,
     name: &str,
@@ -220,8 +226,9 @@ fn worst_get(
     Ok(millis)
 }
 
-/// Has something done; returns the longest wait of a GET meanwhile. The keys must be
-/// [there](make_getter_keys).
+/// Runs a task, and returns the longest wait of a GET meanwhile.
+///
+/// [`make_getter_keys`] must have made the keys.
 pub(super) fn longest_get(
     address: SocketAddr,
     work: impl FnOnce() -> Result<(), BenchError>,
@@ -229,7 +236,7 @@ pub(super) fn longest_get(
     longest_answer(address, |reply| matches!(reply, Value::Bulk(_)), work)
 }
 
-/// Has something done that may remove the keys; returns the longest wait of a GET meanwhile.
+/// Runs a task that may remove the keys, and returns the longest wait of a GET.
 pub(super) fn longest_get_of_any(
     address: SocketAddr,
     work: impl FnOnce() -> Result<(), BenchError>,

@@ -1,4 +1,4 @@
-//! Figures of both sides, round by round, and whether they reach their targets.
+//! Figures of both sides, round by round, and their comparison with the targets.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::quantity::three_digits;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Microseconds.
@@ -27,10 +27,10 @@ pub enum Unit {
     /// Events a second.
     #[serde(rename = "/s")]
     PerSecond,
-    /// A bare number: one figure over another of the same server.
+    /// A bare number: the ratio of two figures of the same server.
     #[serde(rename = "x")]
     Times,
-    /// How many. A count may be zero, so one side's is not compared with the other's.
+    /// A number of things. It may be zero, so the two sides are not compared by their ratio.
     #[serde(rename = "")]
     Count,
     /// A share in percent, which may be zero too.
@@ -39,12 +39,12 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Whether a figure over the other side's says anything.
+    /// Whether the ratio of the two sides is meaningful.
     pub fn is_compared(self) -> bool {
         !matches!(self, Self::Percent | Self::Count)
     }
 
-    /// A figure as people read it.
+    /// Writes a figure for people.
     pub fn shown(self, figure: f64) -> String {
         match self {
             Self::Count => figure.to_string(),
@@ -69,32 +69,32 @@ impl fmt::Display for Unit {
     }
 }
 
-/// The figures of a bar that its bounds apply to.
+/// The figures of a measure to which its bounds apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judged {
     /// The medians of all rounds.
     #[default]
     Medians,
-    /// Each round: the worst decides.
+    /// The figures of each round; the worst decides.
     EachRound,
 }
 
-/// What a figure must reach. All bounds that are given must hold.
+/// The bounds of a figure. All given bounds must hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Target {
     /// Bound on Braid's own figure.
     pub value_at_most: Option<f64>,
-    /// Bound on Braid's figure over the other's.
+    /// Bound on Braid's figure over the other side's.
     pub ratio_at_most: Option<f64>,
-    /// Bound on Braid's figure minus the other's, in the figure's own unit.
+    /// Bound on Braid's figure minus the other side's, in the figure's own unit.
     pub difference_at_most: Option<f64>,
-    /// Which figures the bounds apply to.
+    /// The figures to which the bounds apply.
     pub judged: Judged,
 }
 
 impl Target {
-    /// Nothing to reach: the figure is there to be read.
+    /// No target: the figure is only shown.
     pub const NONE: Self =
         Self { value_at_most: None, ratio_at_most: None, difference_at_most: None, judged: Judged::Medians };
 
@@ -103,12 +103,12 @@ impl Target {
         Self { value_at_most: Some(at_most), ..Self::NONE }
     }
 
-    /// Bounds Braid's figure over the other's.
+    /// Bounds Braid's figure over the other side's.
     pub const fn ratio(at_most: f64) -> Self {
         Self { ratio_at_most: Some(at_most), ..Self::NONE }
     }
 
-    /// Bounds Braid's figure minus the other's.
+    /// Bounds Braid's figure minus the other side's.
     pub const fn difference(at_most: f64) -> Self {
         Self { difference_at_most: Some(at_most), ..Self::NONE }
     }
@@ -127,8 +127,9 @@ impl Target {
         self.value_at_most.is_some() || self.ratio_at_most.is_some() || self.difference_at_most.is_some()
     }
 
-    /// Whether a figure, its ratio and its difference are within the bounds. A figure that is no number is
-    /// not.
+    /// Whether a figure, its ratio and its difference are within the bounds.
+    ///
+    /// A figure that is no number is not.
     fn holds(self, value: f64, ratio: f64, difference: f64) -> bool {
         let within = |bound: Option<f64>, figure: f64| bound.is_none_or(|bound| figure <= bound);
         within(self.value_at_most, value)
@@ -152,11 +153,11 @@ impl fmt::Display for Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It was.
+    /// The target was reached.
     Met,
-    /// It was not.
+    /// The target was missed.
     Missed,
-    /// There is none.
+    /// There is no target.
     None,
 }
 
@@ -170,18 +171,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One figure, as both sides gave it in every round.
+/// One figure of both sides, in every round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measure {
-    /// What the figure is of.
+    /// The name of the figure.
     pub name: String,
-    /// What it counts.
+    /// The unit of the figure.
     pub unit: Unit,
     /// Braid's figures, one a round.
     pub braid: Vec<f64>,
-    /// The other's.
+    /// The other side's figures, one a round.
     pub redis: Vec<f64>,
-    /// What must be reached.
+    /// The target of the figure.
     pub target: Target,
 }
 
@@ -197,7 +198,7 @@ impl Measure {
         self.redis.push(redis);
     }
 
-    /// Sums the rounds up.
+    /// Summarizes the rounds.
     pub fn summary(&self) -> Summary {
         let ratios: Vec<f64> = self.rounds().map(|(braid, redis)| braid / redis).collect();
         let differences: Vec<f64> = self.rounds().map(|(braid, redis)| braid - redis).collect();
@@ -232,17 +233,17 @@ impl Measure {
     }
 }
 
-/// The median; not a number where there is no figure.
+/// The median; not a number if there is no figure.
 fn middle(figures: &[f64]) -> f64 {
     stats::median(figures).unwrap_or(f64::NAN)
 }
 
-/// The rounds of a figure, summed up.
+/// The summary of a figure's rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
     /// Median of Braid's figures.
     pub braid: f64,
-    /// Median of the other's.
+    /// Median of the other side's figures.
     pub redis: f64,
     /// Median of the rounds' ratios, which is not the ratio of the medians.
     pub ratio: f64,
@@ -250,7 +251,7 @@ pub struct Summary {
     pub ratio_min: f64,
     /// Largest ratio of a round.
     pub ratio_max: f64,
-    /// Median of the rounds' differences, Braid's figure minus the other's.
+    /// Median of the rounds' differences, Braid's figure minus the other side's.
     pub difference: f64,
     /// Whether the target is reached.
     pub verdict: Verdict,

@@ -1,4 +1,4 @@
-//! How much memory a server takes under `maxmemory`, and who waits while it evicts.
+//! A server's memory under `maxmemory`, and the waits while it evicts.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,36 +16,39 @@ use crate::workload::{Command, Expiry, Keys, Population, Size, Values, Workload}
 
 const MIB: f64 = 1024.0 * 1024.0;
 const LIMIT: &str = "200mb";
-/// What may be resident under that limit: 1.05 of it and 16 MiB.
+/// The bound on resident memory under that limit: 1.05 times the limit and 16 MiB.
 const MOST_RESIDENT_MIB: f64 = 226.0;
-/// Connections that write: few, so that a GET waits for the server and not for the other connections'
-/// requests.
+/// Connections that write.
+///
+/// They are few, so that a GET waits for the server and not for the requests of other connections.
 const N_WRITERS: usize = 8;
 /// Keys that are written. Together they would take about eight times the limit.
 const N_WRITTEN_KEYS: u64 = 100_000;
 /// Keys that are set first: they take about one and a half times the limit.
 const N_FILLING_KEYS: u64 = 20_000;
-/// Bytes of the values, spread evenly over the logarithms.
+/// The range of value sizes in bytes, spread evenly over the logarithms.
 const VALUE_BYTES: [f64; 2] = [16.0, 150_000.0];
-/// How many sizes there are.
+/// The number of different sizes.
 const N_SIZES: u32 = 64;
-/// How often memory is looked at.
+/// The time between two samples of memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
-/// What halves is 400 MiB of values.
+/// The number of keys before the limit is halved: 400 MiB of values.
 const N_HALVED_KEYS: u64 = 400 * 1024;
 const HALVED_VALUE_BYTES: u64 = 1024;
-/// GETs a second meanwhile. That is little: each of them may evict a while before it is answered, and none
-/// shall wait for another.
+/// GETs a second meanwhile.
+///
+/// The rate is low because each GET may evict for a while before it is answered, and none must wait for
+/// another.
 const GETS_PER_SECOND: f64 = 1000.0;
-/// Connections that send them in turns: a GET that waits does not delay the next one.
+/// Connections that send the GETs in turns. A waiting GET does not delay the next one.
 const N_GETTERS: usize = 100;
-/// How often the server is asked how much it uses.
+/// The time between two queries of the used memory.
 const POLL_EVERY: Duration = Duration::from_millis(2);
-/// How long it may take to come below the limit.
+/// The longest wait for the server to come below the limit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A policy that evicts, and how often it is measured: all of them take minutes.
+/// A policy of eviction, and the number of its rounds. All policies together take minutes.
 struct Policy {
     name: &'static str,
     is_in_each_round: bool,
@@ -66,8 +69,9 @@ impl Policy {
         Self { name, is_in_each_round: false }
     }
 
-    /// Writes of random keys, and one GET in ten requests. Where only keys with a deadline are evicted, all
-    /// have one, which does not come before the end.
+    /// Makes a workload of writes of random keys, with one GET in ten requests.
+    ///
+    /// Where only keys with a deadline are evicted, all keys have one. No deadline passes before the end.
     fn workload(&self) -> Workload {
         let set: &[&str] = if self.name.starts_with("volatile") {
             &["SET", "{key}", "{value}", "EX", "{ttl}"]
@@ -92,8 +96,9 @@ impl Policy {
     }
 }
 
-/// The most that is resident while values of all sizes are written over a full server, and how long GETs
-/// wait.
+/// Measures resident memory and the waits of GETs during writes to a full server.
+///
+/// The written values have all sizes.
 pub(super) fn under_writes(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut all = Vec::new();
     for policy in Policy::ALL {
@@ -135,7 +140,7 @@ fn write_once(contest: &Contest, side: Side, policy: &Policy) -> Result<Vec<f64>
     Ok(vec![most as f64 / MIB, millis(&outcome.record, 1, 99.9)])
 }
 
-/// Sizes whose logarithms are the same distance apart, each as often.
+/// Returns sizes at equal distances of their logarithms, all equally frequent.
 fn mixed_sizes() -> Size {
     let [least, most] = VALUE_BYTES;
     let size = |nth| least * (most / least).powf(f64::from(nth) / f64::from(N_SIZES - 1));
@@ -147,7 +152,9 @@ fn millis(record: &Record, command: usize, percent: f64) -> f64 {
     record.commands[command].response.value_at_percentile(percent) as f64 / 1e6
 }
 
-/// How long GETs wait when the limit becomes half of what is used, and how soon the server is below it.
+/// Measures the waits of GETs, and the time of the eviction, after the limit is lowered.
+///
+/// The new limit is half of the used memory.
 pub(super) fn halving(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("GET max", Unit::Millis, Target::value(5.0)),
@@ -179,7 +186,9 @@ fn gets() -> Result<Load, BenchError> {
     Load::new(&workload, 1, Vec::new())
 }
 
-/// Halves the limit; returns the seconds for each gigabyte that the server has evicted when it is below it.
+/// Halves the limit, and waits until the server is below it.
+///
+/// Returns the seconds for each gigabyte that the server has evicted.
 fn halve(client: &mut Client, server: &Server) -> Result<f64, BenchError> {
     let mut looking = Client::connect(server.address())?;
     let used_before = looking.info_figure("used_memory")?;

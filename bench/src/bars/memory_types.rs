@@ -1,4 +1,4 @@
-//! Resident memory of hashes, lists, sets and sorted sets, many small ones and few large ones.
+//! Resident memory of hashes, lists, sets and sorted sets: many small values and few large ones.
 
 use super::contest::{Bar, Contest};
 use super::resident::settled_bytes;
@@ -7,7 +7,7 @@ use crate::bars::preload;
 use crate::bars::values::{self, Filling, ValueType};
 use crate::error::BenchError;
 
-/// Values of 8 members, and values of 100,000.
+/// The bars: values of 8 members, and values of 100,000.
 pub(super) const BARS: &[Bar] = &[
     Bar { name: "memory-small-hash", run: |contest, bar| small(contest, bar, ValueType::Hash) },
     Bar { name: "memory-small-list", run: |contest, bar| small(contest, bar, ValueType::List) },
@@ -20,20 +20,21 @@ pub(super) const BARS: &[Bar] = &[
 const N_SMALL: u64 = 200_000;
 const N_LARGE: u64 = 10;
 
-/// Keys with so few members that servers pack them.
+/// Measures keys with few members, which servers pack.
 fn small(contest: &Contest, bar: &str, value_type: ValueType) -> Result<Vec<Measure>, BenchError> {
     let measure = Measure::new("RSS/key of 8", Unit::Bytes, Target::ratio(0.8));
     run(contest, bar, measure, value_type, [N_SMALL, 8], N_SMALL)
 }
 
-/// Few keys, so that what is measured is their members.
+/// Measures few keys with many members, so that the members dominate.
 fn large(contest: &Contest, bar: &str, value_type: ValueType) -> Result<Vec<Measure>, BenchError> {
     let measure = Measure::new("RSS/member", Unit::Bytes, Target::ratio(0.6));
     run(contest, bar, measure, value_type, [N_LARGE, 100_000], N_LARGE * 100_000)
 }
 
-/// Fills a fresh server with `n_keys` times `n_members` members of 8 bytes, and divides what that takes by
-/// `n_parts`.
+/// Fills a fresh server with `n_keys` times `n_members` members of 8 bytes.
+///
+/// The memory that they take is divided by `n_parts`.
 fn run(
     contest: &Contest,
     bar: &str,

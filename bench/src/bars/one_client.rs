@@ -1,5 +1,6 @@
-//! How long a GET of another key waits for what one client does, or many do together, to very many keys,
-//! databases or replies.
+//! The waits of GETs during requests about very many keys, databases or replies.
+//!
+//! The GETs are of another key. One client sends these requests, or many clients together.
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -15,22 +16,22 @@ use crate::{
     error::BenchError,
 };
 
-/// Databases that have keys.
+/// The number of databases with keys.
 const N_DATABASES: usize = 10_000;
-/// The keys of each.
+/// The number of keys in each of these databases.
 const N_KEYS_EACH: usize = 10;
-/// Clients that wait for the same keys.
+/// The number of clients that wait for the same keys.
 const N_WAITING: usize = 300;
-/// The keys that they wait for.
+/// The number of keys for which they wait.
 const N_AWAITED: usize = 1000;
-/// Replies that nobody reads.
+/// The number of replies that the client does not read.
 const N_UNREAD: usize = 2000;
-/// How long these are made: another client's GETs are measured meanwhile.
+/// The time for which such replies are produced while another client's GETs are measured.
 const UNREAD_FOR: Duration = Duration::from_secs(2);
 
 type Work = fn(SocketAddr) -> Result<Duration, BenchError>;
 
-/// Each makes what it needs, and leaves no clients behind.
+/// The rows. Each prepares its data, and its clients have left at its end.
 const ROWS: [(&str, Work); 10] = [
     ("WATCH of 50,000 keys", watch),
     ("300 clients begin to wait for 1000 keys", begin_to_wait),
@@ -84,7 +85,7 @@ fn beside(address: SocketAddr, command: &[&[u8]]) -> Result<Duration, BenchError
     let mut client = Client::connect(address)?;
     longest_get_of_any(address, || {
         client.call(command)?;
-        // A snapshot goes on after its command has been answered.
+        // A snapshot continues after its command has been answered.
         while client.info_figure("rdb_bgsave_in_progress")? > 0.0 {
             thread::sleep(Duration::from_millis(20));
         }
@@ -102,14 +103,14 @@ fn watch(address: SocketAddr) -> Result<Duration, BenchError> {
     })
 }
 
-/// Has clients wait for keys with BLPOP; returns them.
+/// Makes clients that wait for keys with BLPOP, and returns them.
 fn waiting(address: SocketAddr, n_clients: usize, n_keys: usize) -> Result<Vec<Client>, BenchError> {
     let keys = (0..n_keys).map(awaited);
     let words: Vec<Vec<u8>> = [b"BLPOP".to_vec()].into_iter().chain(keys).chain([b"0".to_vec()]).collect();
     waiting_with(address, n_clients, &words)
 }
 
-/// Has clients wait with a command; returns them.
+/// Makes clients that wait with a command, and returns them.
 fn waiting_with(
     address: SocketAddr,
     n_clients: usize,
@@ -130,7 +131,7 @@ fn waiting_with(
     Ok(clients)
 }
 
-/// How many clients wait.
+/// Returns the number of blocked clients.
 fn n_blocked(control: &mut Client) -> Result<usize, BenchError> {
     let argv = ["INFO", "clients"];
     let reply = control.call(&argv)?;
@@ -139,7 +140,7 @@ fn n_blocked(control: &mut Client) -> Result<usize, BenchError> {
     line.and_then(|number| number.parse().ok()).ok_or_else(|| wrong_reply(&argv, &reply))
 }
 
-/// Waits until the clients that wait have left.
+/// Closes the waiting clients, and waits until the server counts none.
 fn part(address: SocketAddr, clients: Vec<Client>) -> Result<(), BenchError> {
     drop(clients);
     let mut control = Client::connect(address)?;

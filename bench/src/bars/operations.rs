@@ -1,5 +1,4 @@
-//! What a server does besides commands: keeping to its memory limit, checking access, announcing events, TLS
-//! and metrics.
+//! A server's work besides commands: its memory limit, access control, events, TLS and metrics.
 
 use super::contest::Bar;
 use super::{access, events, hit_ratio, memory_limit, scrapes, tls};

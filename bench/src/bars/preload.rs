@@ -1,7 +1,7 @@
 //! The keys that all loads share, and loading them.
 //!
-//! They are named as redis-benchmark names its own (`key:000000000042`), which is what workloads name them
-//! too, so that its GETs hit what is loaded here.
+//! They have the names that redis-benchmark and workloads use (`key:000000000042`), so redis-benchmark's GETs
+//! find them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,15 +12,17 @@ use crate::error::BenchError;
 use crate::load;
 use crate::workload::{Compiled, Keys, Population, Workload};
 
-/// Connections that load keys: several, so that every thread of a server allocates its share.
+/// Connections that load keys. There are several, so that every thread of a server allocates its share.
 const N_LOADERS: usize = 8;
 
-/// The name of key `index`: 16 bytes.
+/// Returns the name of key `index`: 16 bytes.
 pub fn name(index: u64) -> String {
     format!("key:{index:012}")
 }
 
-/// Sets keys `0..n_keys` to `value`, each SET with the further arguments `options`, and checks DBSIZE.
+/// Sets keys `0..n_keys` to `value`, and checks DBSIZE.
+///
+/// Each SET has the further arguments `options`.
 ///
 /// # Errors
 /// When a SET is refused or DBSIZE disagrees.
@@ -36,7 +38,7 @@ pub fn load(address: SocketAddr, n_keys: u64, value: &str, options: &[&str]) -> 
     })
 }
 
-/// Lets keys `0..n_keys` expire at the same `deadline`, in ms of the Unix epoch.
+/// Sets the same `deadline` for keys `0..n_keys`, in ms of the Unix epoch.
 ///
 /// # Errors
 /// When a PEXPIREAT is refused.
@@ -52,10 +54,10 @@ fn for_each_key(address: SocketAddr, n_keys: u64, request: &[&str]) -> Result<()
     send(address, Compiled::preload(&workload, &population, 0..n_keys)?)
 }
 
-/// Sends requests `0..n_requests`, which `write` appends by their numbers; no reply may be an error.
+/// Sends requests `0..n_requests`, each of which `write` appends by its number.
 ///
 /// # Errors
-/// When one is, or a connection breaks.
+/// When a reply is an error, or a connection breaks.
 pub fn pipeline(
     address: SocketAddr,
     n_requests: u64,

@@ -1,4 +1,4 @@
-//! Running the real redis-benchmark and reading what it prints.
+//! Running the real redis-benchmark and reading its output.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::{BenchError, Doing};
 
-/// What redis-benchmark reports of one test.
+/// The result that redis-benchmark reports for one test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throughput {
     /// The test, or the command line that was given.
@@ -15,14 +15,14 @@ pub struct Throughput {
     pub per_second: f64,
 }
 
-/// redis-benchmark, found once.
+/// The redis-benchmark program.
 #[derive(Debug, Clone)]
 pub struct RedisBenchmark {
     binary: PathBuf,
 }
 
 impl RedisBenchmark {
-    /// Takes the program to run.
+    /// Names the program to run.
     pub fn new(binary: &Path) -> Self {
         Self { binary: binary.to_owned() }
     }
@@ -51,8 +51,10 @@ impl RedisBenchmark {
     }
 }
 
-/// Finds the last result. Progress is overwritten by `\r`, so a result begins after the last `\r` on its
-/// line: `SET: 561225.12 requests per second, p50=1.343 msec`.
+/// Finds the last result.
+///
+/// Progress is overwritten by `\r`, so a result begins after the last `\r` on its line:
+/// `SET: 561225.12 requests per second, p50=1.343 msec`.
 fn parse(printed: &str) -> Option<Throughput> {
     let result = printed.split(['\r', '\n']).rfind(|line| line.contains(" requests per second"))?;
     let (before, _) = result.split_once(" requests per second")?;

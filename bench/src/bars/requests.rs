@@ -1,9 +1,10 @@
 //! The requests whose waits the bars measure, in a closed loop or by a schedule.
 //!
-//! In a closed loop each of many connections has one outstanding and sends the next when it is answered: a
-//! stall of the server delays one request of every connection, as it would with as many patient clients. By a
-//! schedule requests are due whatever the server does, as those of people are who know nothing of each other,
-//! and wait from then on: a stall delays all that become due in it.
+//! In a closed loop each of many connections has one outstanding request and sends the next when it is
+//! answered. A stall of the server then delays one request of every connection, as it delays patient clients.
+//!
+//! By a schedule, requests are due whatever the server does, like those of independent users, and their waits
+//! begin at that time. A stall then delays all requests that fall due during it.
 //!
 //! One thread of the engine serves all connections, so that the load leaves the machine's cores to the
 //! server.
@@ -18,23 +19,26 @@ use crate::error::BenchError;
 use crate::load::Load;
 use crate::workload::{Command, Keys, Workload};
 
-/// How often, on each connection, an independent client would ask: see
-/// [`Latencies::percentile_millis_any_moment`].
+/// The interval at which an independent client would ask on each connection.
+///
+/// See [`Latencies::percentile_millis_any_moment`].
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What each connection asks for, over and over.
+/// The request that each connection repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// GET of one key.
     Get,
     /// MGET of this many keys.
     Mget(usize),
-    /// MULTI, this many commands (SET and GET in turns, each of one key) and EXEC, in one write.
+    /// A transaction in one write: MULTI, this many commands and EXEC.
+    ///
+    /// The commands are SET and GET in turns, each of one key.
     Exec(usize),
 }
 
 impl Request {
-    /// As it reads in a report.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -43,7 +47,7 @@ impl Request {
         }
     }
 
-    /// The command, which sets values of `value_bytes`.
+    /// Makes the command, which sets values of `value_bytes`.
     fn command(self, value_bytes: usize) -> Command {
         match self {
             Self::Get => Command::of(&["GET", "{key}"]),
@@ -57,8 +61,10 @@ impl Request {
         }
     }
 
-    /// The bytes of all replies to it where every key has a value of `value_bytes`: no other reply has as
-    /// many, be it an error, too short or with a null for a value.
+    /// The length in bytes of all replies to it, with values of `value_bytes`.
+    ///
+    /// It assumes that every key has a value. No other reply has this length, whether an error, a short reply
+    /// or one with a null for a value.
     fn n_reply_bytes(self, value_bytes: usize) -> usize {
         let value = format!("${value_bytes}\r\n\r\n").len() + value_bytes;
         let array = |n_elements: usize| format!("*{n_elements}\r\n").len();
@@ -74,36 +80,39 @@ impl Request {
     }
 }
 
-/// Whether a key may turn out to be missing.
+/// Whether a key may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Misses {
-    /// It may.
+    /// Keys may be missing.
     Allowed,
-    /// All keys are loaded, so that would be a wrong answer.
+    /// All keys are loaded, so a missing key is a wrong answer.
     Wrong,
 }
 
 /// A load of one kind of request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestLoad {
-    /// What is asked for.
+    /// The request of the load.
     pub request: Request,
-    /// How often a second, by all connections together, as independent users ask; in a closed loop if it is
-    /// not said.
+    /// Requests a second over all connections, as from independent users; `None` in a closed loop.
     pub rate: Option<f64>,
-    /// How many connections ask.
+    /// The number of connections.
     pub n_connections: usize,
-    /// Keys are picked at random from the first `n_keys`, named as [`preload::name`](super::preload::name)
-    /// does.
+    /// The number of keys.
+    ///
+    /// Keys are picked at random from the first `n_keys`, with the names of
+    /// [`preload::name`](super::preload::name).
     pub n_keys: u64,
-    /// Size of all values, those that EXEC sets included.
+    /// The size of all values, including those that EXEC sets.
     pub value_bytes: usize,
     /// Whether keys may be missing.
     pub misses: Misses,
 }
 
 impl RequestLoad {
-    /// Runs it to its end, the replies to the last requests included, so that the slowest are not left out.
+    /// Runs the load to its end.
+    ///
+    /// The replies to the last requests are included, so that the slowest count.
     ///
     /// # Errors
     /// When a connection breaks, or a reply is wrong or does not arrive.
@@ -127,7 +136,7 @@ impl RequestLoad {
         }
     }
 
-    /// What was wrong with the replies, if anything was.
+    /// Returns the fault of the replies, if they had one.
     fn fault(&self, record: &Record) -> Option<String> {
         let expected = record.n_done() * self.request.n_reply_bytes(self.value_bytes) as u64;
         if let Some(text) = record.errors.keys().next() {
@@ -146,9 +155,11 @@ impl RequestLoad {
 /// The latencies of one load.
 #[derive(Debug)]
 pub struct Latencies {
-    /// One a request.
+    /// One latency for each request, in nanoseconds.
     nanos: Histogram<u64>,
-    /// One a request, and one a millisecond for those that would have been sent while it waited.
+    /// The latencies of all requests, and of those that were not sent.
+    ///
+    /// A waiting connection would have sent one in each millisecond.
     nanos_any_moment: Histogram<u64>,
 }
 
@@ -158,18 +169,18 @@ impl Latencies {
         Self { nanos, nanos_any_moment }
     }
 
-    /// The latency that `percent` of all do not exceed, in milliseconds.
+    /// Returns the latency in milliseconds that `percent` of all requests do not exceed.
     pub fn percentile_millis(&self, percent: f64) -> f64 {
         self.nanos.value_at_percentile(percent) as f64 / 1e6
     }
 
-    /// The same for requests that arrive every millisecond, whether or not the one before is answered.
+    /// Returns the same for requests that arrive every millisecond.
     ///
-    /// A connection that waits for its reply asks nothing meanwhile, so a stall of half a second, in which
-    /// each connection would have asked hundreds of times, counts once; a server that stalls most of the time
-    /// still has a small share of slow requests, and whether that is above or below one in a hundred is
-    /// chance. Filling in the requests that were not sent makes the percentile one of time (Tene, "How NOT to
-    /// Measure Latency").
+    /// They arrive whether or not the one before is answered. A connection that waits for its reply sends
+    /// nothing meanwhile. So a stall of half a second counts once, although each connection would have asked
+    /// hundreds of times in it. A server that stalls most of the time still has a small share of slow
+    /// requests. Whether that share is above or below one in a hundred is chance. Adding the requests that
+    /// were not sent makes the percentile one of time (Tene, "How NOT to Measure Latency").
     pub fn percentile_millis_any_moment(&self, percent: f64) -> f64 {
         self.nanos_any_moment.value_at_percentile(percent) as f64 / 1e6
     }
@@ -194,7 +205,7 @@ mod tests {
         RequestLoad { request, rate: None, n_connections: 1, n_keys: 10, value_bytes: 3, misses }
     }
 
-    /// Asks once a server that gives `reply` to whatever it is asked.
+    /// Asks once a server that gives the same `reply` to every request.
     fn ask_once(load: &RequestLoad, reply: &'static [u8]) -> Result<Latencies, BenchError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
         let address = listener.local_addr().expect("it listens");

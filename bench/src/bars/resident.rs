@@ -15,13 +15,15 @@ use crate::spawn::Server;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const N_IDLE: usize = 10_000;
-/// Connections opened before the server is given time to accept them: fewer than a listen queue holds,
-/// because the kernel tries again only a second after the queue was full.
+/// Connections opened before the server is given time to accept them.
+///
+/// They are fewer than a listen queue holds, because the kernel retries only a second after the queue was
+/// full.
 const N_WAITING: usize = 100;
-/// Files that are open besides the idle connections, generously.
+/// An upper bound on open files besides the idle connections.
 const N_OTHER_FILES: u64 = 200;
 
-/// A server with a thousand keys.
+/// Measures a server with a thousand keys.
 pub(super) fn fresh(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![Measure::new("RSS, 1000 keys", Unit::MiB, Target::value(12.0))];
     contest.rounds(bar, contest.few_rounds(), measures, |side| {
@@ -31,7 +33,7 @@ pub(super) fn fresh(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchE
     })
 }
 
-/// Ten thousand connections, first silent ones, then such as have sent one PING each.
+/// Measures ten thousand connections: first silent ones, then after one PING on each.
 pub(super) fn idle(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let limit = process::open_files_limit()?;
     if limit < N_IDLE as u64 + N_OTHER_FILES {
@@ -54,12 +56,12 @@ fn idle_once(server: &Server) -> Result<Vec<f64>, BenchError> {
         for _ in 0..N_WAITING {
             connections.push(TcpStream::connect(server.address()).doing("open an idle connection")?);
         }
-        // Connections are accepted in order: when a later one is served, all of these have been.
+        // Connections are accepted in order. When a later one is served, all of these have been accepted.
         Client::connect(server.address())?.call(&[b"PING"])?;
     }
     let silent = settled_bytes(server)?;
     connections.iter_mut().try_for_each(ping)?;
-    // Servers may keep a connection's buffers for a while after it was served.
+    // Servers may keep a connection's buffers for a while after a request.
     thread::sleep(Duration::from_secs(3));
     let served = settled_bytes(server)?;
     Ok(vec![(silent - before) / MIB, (served - before) / MIB])
@@ -74,7 +76,7 @@ fn ping(connection: &mut TcpStream) -> Result<(), BenchError> {
         .doing("PING on an idle connection")
 }
 
-/// A million keys of 16 bytes with values of 32, each set with `options`.
+/// Measures a million keys of 16 bytes with values of 32, each set with `options`.
 pub(super) fn per_key(contest: &Contest, bar: &str, options: &[&str]) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![Measure::new("RSS/key", Unit::Bytes, Target::ratio(0.6))];
     contest.rounds(bar, contest.few_rounds(), measures, |side| {
@@ -85,8 +87,9 @@ pub(super) fn per_key(contest: &Contest, bar: &str, options: &[&str]) -> Result<
     })
 }
 
-/// Resident bytes once the server has given back what it can: when they have stayed the same for two seconds,
-/// or after ten.
+/// Returns the resident bytes once the server has released its unused memory.
+///
+/// That is when they have stayed the same for two seconds, or after ten.
 pub(super) fn settled_bytes(server: &Server) -> Result<f64, BenchError> {
     let mut bytes = process::resident_bytes(server.pid())?;
     let mut n_same = 0;

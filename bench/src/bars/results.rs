@@ -1,4 +1,4 @@
-//! What a comparison found, as a table and as JSON.
+//! The results of a comparison, as a table and as JSON.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ use crate::table::Table;
 pub struct BarReport {
     /// The bar's name.
     pub bar: String,
-    /// How long it took.
+    /// The duration of the bar, in seconds.
     pub seconds: f64,
-    /// What was measured.
+    /// The measures of the bar.
     pub measures: Vec<Measure>,
-    /// Why it could not be measured, if so.
+    /// The reason why it could not be measured, if it could not.
     pub failed: Option<String>,
 }
 
-/// Everything that one comparison found.
+/// All results of one comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Each program with its `--version`.
+    /// The output of `--version` of each program.
     pub programs: Vec<String>,
     /// Cores of the machine.
     pub n_cores: usize,
@@ -37,7 +37,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// True when every bar ran and no target was missed.
+    /// Whether every bar ran and no target was missed.
     pub fn is_met(&self) -> bool {
         self.bars.iter().all(|bar| {
             bar.failed.is_none()
@@ -45,7 +45,7 @@ impl Report {
         })
     }
 
-    /// The report as JSON: every round's figures, and beside each measure its summary.
+    /// Returns the report as JSON, with every round's figures and a summary for each measure.
     pub fn json(&self) -> serde_json::Value {
         let mut report = serde_json::to_value(self).expect("a report has only string keys");
         for (bar, bar_json) in self.bars.iter().zip(elements_of(&mut report, "bars")) {

@@ -1,4 +1,4 @@
-//! What it costs to read metrics ten times a second.
+//! The cost of reading metrics ten times a second.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,11 +14,13 @@ use crate::spawn;
 
 const NAMES: [&str; 2] = ["scraped", "not scraped"];
 const EVERY: Duration = Duration::from_millis(100);
-/// How long an answer may fail to arrive.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Both columns are Braid with a million keys and no load: its metrics are read in the first, and nothing is
-/// asked in the second.
+/// Measures the processor time for reading the metrics of an idle server.
+///
+/// Both columns are Braid with a million keys and no load. Its metrics are read in the first column and not
+/// in the second.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let port = spawn::free_port()?;
     let server = contest.start_braid(contest.n_io_threads, &["--metrics-port", &port.to_string()])?;
@@ -48,7 +50,7 @@ pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchErr
     })
 }
 
-/// Reads all metrics on a connection of their own.
+/// Reads all metrics on a separate connection.
 fn scrape(address: SocketAddr) -> Result<(), BenchError> {
     let mut answer = String::new();
     let mut ask = || {

@@ -1,4 +1,4 @@
-//! Processor time that the server spends on one run of a script, under redis-benchmark.
+//! The server's processor time for one run of a script, under redis-benchmark.
 
 use std::net::SocketAddr;
 
@@ -18,18 +18,20 @@ const GET: &str = include_str!("../../scripts/get.lua");
 const LIMITER: &str = include_str!("../../scripts/limiter.lua");
 const ORDER: &str = include_str!("../../scripts/order.lua");
 
-/// How the script of an order finds the key of the account, and how else it could.
+/// The line by which the script of an order finds the account's key, and an alternative line.
 const ACCOUNT_BY_ARGUMENT: &str = "local account = 'account:' .. ARGV[1]";
 const ACCOUNT_BY_VALUE: &str = "local account = customer[2]";
 
-/// Keys of a bar, over all kinds.
+/// The number of keys of a bar, over all kinds.
 const N_KEYS: u64 = 100_000;
-/// Keys of each of the nine kinds that an order is about.
+/// The number of keys of each of an order's nine kinds.
 const N_OF_KIND: u64 = N_KEYS / 9;
 const N_VALUE_BYTES: usize = 100;
-/// What is in every stock and account: no load takes as much.
+/// The amount in every stock and account, more than any load takes.
 const PLENTY: i64 = 1_000_000_000_000;
-/// Articles that an order takes from each of two stocks, and the price of one.
+/// The number of articles that an order takes from each stock, and the price of one.
+///
+/// An order takes from two stocks.
 const QUANTITY: i64 = 2;
 const PRICE: i64 = 5;
 
@@ -38,16 +40,18 @@ struct Test {
     text: String,
     run_by: RunBy,
     pipeline: u32,
-    /// The number of keys, keys and arguments. redis-benchmark puts numbers below `n_random` into them.
+    /// The number of keys, keys and arguments.
+    ///
+    /// redis-benchmark replaces their placeholders by numbers below `n_random`.
     arguments: &'static [&'static str],
     n_random: u64,
     /// Fills an empty server.
     fill: fn(SocketAddr) -> Result<(), BenchError>,
-    /// Checks what a run returns and changes: the load itself only sees errors.
+    /// Checks the reply and the changes of a run. The load itself only sees errors.
     check: fn(&mut Client, &Script) -> Result<(), BenchError>,
-    /// How many times dearer than a short script it is: it gets as many times fewer requests.
+    /// The test's cost as a multiple of a short script's. The number of requests is divided by it.
     cost: u64,
-    /// The target.
+    /// The target ratio.
     at_most: f64,
 }
 
@@ -66,7 +70,9 @@ impl Test {
         }
     }
 
-    /// The limit is never reached: a request that is not admitted takes fewer commands.
+    /// Makes the test of the limiter.
+    ///
+    /// The limit is never reached, because a request that is not admitted takes fewer commands.
     fn of_limiter() -> Self {
         Self {
             text: LIMITER.to_owned(),
@@ -108,7 +114,7 @@ impl Test {
     }
 }
 
-/// One GET by EVALSHA.
+/// Measures one GET by EVALSHA.
 pub(super) fn get(
     contest: &Contest,
     bar: &str,
@@ -118,23 +124,23 @@ pub(super) fn get(
     run(contest, bar, &Test::of_get(RunBy::Digest, pipeline, at_most))
 }
 
-/// One GET by EVAL.
+/// Measures one GET by EVAL.
 pub(super) fn eval(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     run(contest, bar, &Test::of_get(RunBy::Text, 16, 0.5))
 }
 
-/// Five commands on one key.
+/// Measures five commands on one key.
 pub(super) fn limiter(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     run(contest, bar, &Test::of_limiter())
 }
 
-/// Twenty commands on nine keys, of which one is not declared: it is made of an argument.
+/// Measures twenty commands on nine keys. One of them is not declared: it is made from an argument.
 pub(super) fn order(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let check = |client: &mut Client, script: &Script| check_order(client, script, 9);
     run(contest, bar, &Test::of_order(ORDER.to_owned(), check))
 }
 
-/// The same, but the key that is not declared is read from another.
+/// Measures the same order with the undeclared key read from another key.
 pub(super) fn order_of_read_key(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let check = |client: &mut Client, script: &Script| check_order(client, script, account_of(4));
     run(contest, bar, &Test::of_order(order_by_value(), check))
@@ -179,7 +185,7 @@ fn check_get(client: &mut Client, script: &Script) -> Result<(), BenchError> {
     script.expect(client, &["1", "no such key"], &Value::NullBulk)
 }
 
-/// Two of three requests are admitted.
+/// Checks that two of three requests are admitted.
 fn check_limiter(client: &mut Client, script: &Script) -> Result<(), BenchError> {
     for (nth, [admitted, left]) in [("1", [1, 1]), ("2", [1, 0]), ("3", [0, 0])] {
         let expected = Value::Array([admitted, left].map(Value::Integer).to_vec());
@@ -188,12 +194,12 @@ fn check_limiter(client: &mut Client, script: &Script) -> Result<(), BenchError>
     expect(client, &["ZCARD", "checked"], &Value::Integer(2))
 }
 
-/// Named so that redis-benchmark finds it: it writes its numbers in twelve digits.
+/// Returns a key's name with its number in twelve digits, which redis-benchmark writes as well.
 fn key(kind: &str, index: u64) -> String {
     format!("{kind}:{index:012}")
 }
 
-/// The account of a customer.
+/// Returns the account of a customer.
 fn account_of(customer: u64) -> u64 {
     (customer * 7 + 1) % N_OF_KIND
 }
@@ -214,7 +220,7 @@ fn fill_for_orders(address: SocketAddr) -> Result<(), BenchError> {
     })
 }
 
-/// An order of customer 4 with account 9 for its argument, which `payer` pays.
+/// Checks an order of customer 4 with account 9 as its argument. `payer` is the account that pays.
 fn check_order(client: &mut Client, script: &Script, payer: u64) -> Result<(), BenchError> {
     let kinds = ["cart", "stock", "stock", "customer", "takings", "latest", "figures", "receipt"];
     let keys: Vec<_> = kinds.into_iter().zip(1..).map(|(kind, index)| key(kind, index)).collect();
@@ -246,7 +252,7 @@ mod tests {
     #[test]
     fn scripts_have_as_many_commands_as_their_bars_say() {
         assert_eq!([GET, LIMITER, ORDER, &order_by_value()].map(n_commands), [1, 5, 20, 20]);
-        // docs/benchmarks.md says how long the text is that EVAL sends.
+        // docs/benchmarks.md states the length of the text that EVAL sends.
         assert_eq!(GET.len(), 318);
     }
 

@@ -1,5 +1,4 @@
-//! Scripts whose keys only the data tell: whether all of them succeed, how evenly, and how many of them take
-//! the lane.
+//! Scripts whose keys depend on data: whether all succeed, how evenly, and how many take the lane.
 
 use std::net::SocketAddr;
 
@@ -22,7 +21,9 @@ const HAND_OVER: &str = include_str!("../../scripts/hand_over.lua");
 const N_RUNS: u64 = 100_000;
 const N_ACCOUNTS: u64 = 1000;
 
-/// Each run reads the name of one of a thousand keys from another, and writes both.
+/// Measures runs that read a key's name from another key, and write both.
+///
+/// There are a thousand keys.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both(&[])?;
     let measures = vec![
@@ -71,7 +72,7 @@ fn workload(script: &Script) -> Workload {
     }
 }
 
-/// Runs that did not return what they should. Of the errors, the first is told.
+/// Returns the number of runs with a wrong result. The first error is printed.
 fn n_failed(record: &Record) -> u64 {
     if let Some(text) = record.errors.keys().next() {
         eprintln!("  a run failed: {text}");
@@ -80,7 +81,7 @@ fn n_failed(record: &Record) -> u64 {
         + record.commands.iter().map(|command| command.n_nulls).sum::<u64>()
 }
 
-/// How many operations have had the lane, which only Braid has.
+/// Returns the number of operations that had the lane, which only Braid has.
 fn n_lane_runs(server: &Server, side: Side) -> Result<u64, BenchError> {
     let info = observe::info(&engine::Target::plain(server.address()))?;
     match (side, info.get("lane_runs").map(|field| field.parse())) {
@@ -90,12 +91,14 @@ fn n_lane_runs(server: &Server, side: Side) -> Result<u64, BenchError> {
     }
 }
 
-/// Who gets what an account hands over: each has one heir, is the heir of one, and not of itself.
+/// Returns the account that receives from the given one.
+///
+/// Each account has one heir, is the heir of one, and is never its own heir.
 fn heir_of(account: u64) -> u64 {
     (account * 7 + 3) % N_ACCOUNTS
 }
 
-/// Makes the accounts, with nothing given and nothing got.
+/// Makes the accounts, which have neither given nor received.
 fn fill(address: SocketAddr) -> Result<(), BenchError> {
     preload::pipeline(address, N_ACCOUNTS, |account, out| {
         let [account, heir] = [account, heir_of(account)].map(preload::name);
@@ -103,7 +106,7 @@ fn fill(address: SocketAddr) -> Result<(), BenchError> {
     })
 }
 
-/// What each account has given and got.
+/// The amounts that each account has given and received.
 struct Ledger {
     given: Vec<u64>,
     got: Vec<u64>,
@@ -132,7 +135,7 @@ fn amounts(reply: &Value) -> Option<[u64; 2]> {
     }
 }
 
-/// Checks that as much was given as there were runs, and that each heir got just that.
+/// Checks that one amount was given for each run, and that each heir received its own.
 fn audit(ledger: &Ledger, n_runs: u64) -> Result<(), BenchError> {
     let n_given: u64 = ledger.given.iter().sum();
     let has_got = |(account, given): (u64, &u64)| ledger.got[heir_of(account) as usize] == *given;

@@ -1,4 +1,6 @@
-//! How long GETs of other keys wait while one client runs nothing but a long script on one key.
+//! The waits of GETs of other keys while one client repeats a long script.
+//!
+//! The script works on one key.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,27 +18,28 @@ use crate::spawn::Server;
 use crate::workload::{Command, Keys, Workload};
 
 const LONG: &str = include_str!("../../scripts/long.lua");
-/// How the script names its key, and how it does where the key is not declared.
+/// The expressions for the script's key: declared, and undeclared.
 const DECLARED: &str = "KEYS[1]";
 const UNDECLARED: &str = "ARGV[2]";
 const KEY: &str = "counted";
-/// GETs a second. That is little: no GET shall wait for a core.
+/// GETs a second. The rate is low, so that no GET waits for a core.
 const RATE: f64 = 1000.0;
-/// Connections that send them in turns, each one a second: a GET that waits for the script does not delay the
-/// next one.
+/// Connections that send the GETs in turns, each one a second.
+///
+/// A GET that waits for the script then does not delay the next one.
 const N_GETTERS: usize = 1000;
 
-/// How long the script shall last on either server when nothing else runs.
+/// The range of the script's duration on either server when nothing else runs.
 const LASTING: Range<Duration> = Duration::from_millis(200)..Duration::from_millis(300);
 const AIM: Duration = Duration::from_millis(250);
-/// The first try at how often it counts.
+/// The number to which the script counts in the first try.
 const FIRST_TRY: u64 = 10_000;
-/// Runs of a try. The shortest counts: what else the machine does makes a run longer, never shorter.
+/// Runs of a try. The shortest counts, because other work on the machine makes a run longer, never shorter.
 const N_ALIKE: usize = 3;
-/// How many tries there are.
+/// The most tries.
 const N_TRIES: usize = 30;
 
-/// How the script comes by its key.
+/// The source of the script's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
     Declared,
@@ -51,7 +54,7 @@ impl Naming {
         }
     }
 
-    /// The arguments that let it count `n_times`, given in digits.
+    /// Returns the arguments that make it count `n_times`, given in digits.
     fn arguments(self, n_times: &str) -> [&str; 3] {
         match self {
             Self::Declared => ["1", KEY, n_times],
@@ -60,8 +63,9 @@ impl Naming {
     }
 }
 
-/// GETs of a million keys beside the script, first with its key declared and then not. The keys are in all
-/// shards, so that few of them are in the one that the script holds.
+/// Measures GETs of a million keys during the script, with its key declared and not declared.
+///
+/// The keys are in all shards, so few of them are in the one that the script holds.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both_loaded(VALUE)?;
     let mut all = Vec::new();
@@ -87,7 +91,7 @@ fn measures(naming: Naming) -> Vec<Measure> {
     ]
 }
 
-/// The machine's pace changes, so each round finds anew how often the script counts.
+/// Measures once. The machine's speed changes, so each round calibrates the script again.
 fn run_once(contest: &Contest, server: &Server, naming: Naming) -> Result<Vec<f64>, BenchError> {
     let script = calibrate(server, naming)?;
     let mut figures = slow::run_beside(server, &script, || waits_of_gets(contest, server))?;
@@ -97,8 +101,9 @@ fn run_once(contest: &Contest, server: &Server, naming: Naming) -> Result<Vec<f6
     Ok(figures)
 }
 
-/// Sends GETs at [`RATE`]. Their waits begin when they are due, so that a stall is seen by all that become
-/// due in it.
+/// Sends GETs at [`RATE`].
+///
+/// Their waits begin when they are due, so a stall counts for all GETs that fall due during it.
 fn waits_of_gets(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchError> {
     let workload = Workload {
         connections: N_GETTERS,
@@ -118,8 +123,10 @@ fn waits_of_gets(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchEr
     Ok(waits.map(|nanos| nanos as f64 / 1e6).to_vec())
 }
 
-/// What was wrong with the replies, if anything was. All keys are loaded. A GET that was never sent was due
-/// while its connection waited for the one before, whose wait counts.
+/// Returns the fault of the replies, if they had one.
+///
+/// All keys are loaded. A GET that was never sent was due while its connection waited for the one before,
+/// whose wait counts.
 fn fault(record: &Record) -> Option<String> {
     let Record { n_unanswered, n_reconnects, .. } = record;
     let n_nulls: u64 = record.commands.iter().map(|command| command.n_nulls).sum();
@@ -132,7 +139,7 @@ fn fault(record: &Record) -> Option<String> {
     }
 }
 
-/// A request for a run that lasts as long as it shall on this server.
+/// Returns a request for a run whose duration on this server is within [`LASTING`].
 fn calibrate(server: &Server, naming: Naming) -> Result<SlowRequest, BenchError> {
     let mut client = Client::connect(server.address())?;
     let script = Script::load(&mut client, &naming.text(), RunBy::Digest)?;
@@ -157,8 +164,9 @@ fn calibrate(server: &Server, naming: Naming) -> Result<SlowRequest, BenchError>
     Err(BenchError::Machine(format!("no run of a script lasted {LASTING:?} in {N_TRIES} tries")))
 }
 
-/// How often to count after a run that took this long. What was short says little, so it is at most eight
-/// times as often.
+/// Returns the next number to count to, after a run of this duration.
+///
+/// A short run says little, so the number grows at most eight times.
 fn next_try(n_times: u64, took: Duration) -> u64 {
     let factor = AIM.as_secs_f64() / took.as_secs_f64().max(1e-9);
     (n_times as f64 * factor.min(8.0)).ceil() as u64
@@ -181,7 +189,7 @@ mod tests {
 
     #[test]
     fn tries_come_to_last_as_long_as_they_shall() {
-        // A server that counts to 3000 in a millisecond.
+        // The duration on a server that counts to 3000 in a millisecond.
         let took = |n_times: u64| Duration::from_micros(n_times / 3);
         let mut n_times = FIRST_TRY;
         let n_tries = (1..=N_TRIES).find(|_| {

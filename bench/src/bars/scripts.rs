@@ -1,5 +1,4 @@
-//! Scripts: what a run costs, how long others wait beside a long one, and what becomes of those whose keys
-//! only the data tell.
+//! Scripts: the cost of a run, the waits of others during a long one, and scripts whose keys depend on data.
 
 use super::contest::Bar;
 use super::{script_cpu, script_open, script_others};

@@ -1,4 +1,4 @@
-//! How long short requests wait while one client sends nothing but slow ones.
+//! The waits of short requests while one client sends only slow ones.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,9 @@ use crate::error::BenchError;
 use crate::reply_counter::Kind;
 use crate::spawn::Server;
 
-/// Commands over a value of a million members, or two of half a million. The short requests are of other
-/// keys.
+/// Bars of commands over one value of a million members, or two of half a million.
+///
+/// The short requests are about other keys.
 pub(super) const TYPES: &[Bar] = &[
     Bar { name: "slow-smembers", run: smembers },
     Bar { name: "slow-lrange", run: lrange },
@@ -32,11 +33,11 @@ const REQUESTS: [Request; 3] = [Request::Get, Request::Mget(10), Request::Exec(4
 const N_MGET_KEYS: u64 = 100_000;
 const N_MEMBERS: u64 = 1_000_000;
 
-/// A request that takes long, and what its reply must be.
+/// A slow request, and its expected reply.
 pub(super) struct SlowRequest {
     name: &'static str,
     encoded: Vec<u8>,
-    /// The reply; none of its elements is null.
+    /// The expected reply, without null elements.
     reply: Kind,
 }
 
@@ -47,7 +48,7 @@ impl SlowRequest {
         Self { name, encoded, reply }
     }
 
-    /// Sends it and checks its whole reply.
+    /// Sends the request and checks its whole reply.
     pub(super) fn ask(&self, client: &mut Client) -> Result<(), BenchError> {
         client.send(&self.encoded)?;
         let reply = client.receive_outline()?;
@@ -58,7 +59,7 @@ impl SlowRequest {
     }
 }
 
-/// `KEYS *` of a million keys.
+/// Measures `KEYS *` of a million keys.
 pub(super) fn keys(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let slow = SlowRequest::new("KEYS", &["KEYS", "*"], Kind::Array(N_KEYS));
     let target = Target::value(10.0).and_ratio(0.1);
@@ -66,8 +67,9 @@ pub(super) fn keys(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
     run(contest, bar, contest.few_rounds(), &servers, &slow, [target; 2])
 }
 
-/// MGET of a hundred thousand keys, spread over the million. Each round must reach the target by a schedule:
-/// one that does not is a stall.
+/// Measures MGET of a hundred thousand keys, spread over the million.
+///
+/// By a schedule, each round must reach the target, because a round that does not contains a stall.
 pub(super) fn mget(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let mut argv = vec!["MGET".to_owned()];
     argv.extend((0..N_MGET_KEYS).map(|index| preload::name(index * (N_KEYS / N_MGET_KEYS))));
@@ -94,21 +96,22 @@ fn hgetall(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     over_values(contest, bar, ValueType::Hash, 1, &slow)
 }
 
-/// The ten smallest of a million numbers.
+/// Measures SORT for the ten smallest of a million numbers.
 fn sort(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let slow = SlowRequest::new("SORT", &["SORT", "slow:0", "LIMIT", "0", "10"], Kind::Array(10));
     over_values(contest, bar, ValueType::List, 1, &slow)
 }
 
-/// Two sorted sets that share no member.
+/// Measures the union of two sorted sets that share no member.
 fn zunionstore(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let argv = ["ZUNIONSTORE", "slow:union", "2", "slow:0", "slow:1"];
     let slow = SlowRequest::new("ZUNIONSTORE", &argv, Kind::Integer(N_MEMBERS as i64));
     over_values(contest, bar, ValueType::SortedSet, 2, &slow)
 }
 
-/// Runs the loads beside a command over `n_values` values named `slow:0` and so on, with a million members
-/// together.
+/// Runs the loads during a command over `n_values` values with a million members together.
+///
+/// The values are named `slow:0` and so on.
 fn over_values(
     contest: &Contest,
     bar: &str,
@@ -126,13 +129,13 @@ fn over_values(
     };
     on_both(&servers, |server| {
         filling.fill(server.address())?;
-        // A command that the server does not know fails here rather than after the loads.
+        // A command that the server does not know fails here, before the loads.
         slow.ask(&mut Client::connect(server.address())?)
     })?;
     run(contest, bar, contest.few_rounds(), &servers, slow, [Target::ratio(0.1); 2])
 }
 
-/// Elements of lists are numbers, so that SORT takes them.
+/// Returns a member. Elements of lists are numbers, so that SORT takes them.
 fn member(value_type: ValueType, index: u64) -> Vec<u8> {
     match value_type {
         ValueType::List => values::scrambled(index).to_string().into_bytes(),
@@ -140,8 +143,9 @@ fn member(value_type: ValueType, index: u64) -> Vec<u8> {
     }
 }
 
-/// Runs the loads beside `slow`. The targets are on their 99th percentiles, by a schedule and, in a closed
-/// loop, at any moment.
+/// Runs the loads during `slow`.
+///
+/// The targets are on their 99th percentiles, by a schedule and, in a closed loop, at any moment.
 fn run(
     contest: &Contest,
     bar: &str,
@@ -152,7 +156,7 @@ fn run(
 ) -> Result<Vec<Measure>, BenchError> {
     let mut measures = latency::measures(&REQUESTS, p99_any_moment);
     measures.extend(latency::measures_on_schedule(&REQUESTS, p99));
-    // Waiting less because the slow client starves would be no success: show how it fares.
+    // Shorter waits would be no success if the slow client starved, so its rate is shown.
     measures.push(Measure::new(slow.name, Unit::PerSecond, Target::NONE));
     contest.rounds(bar, n_rounds, measures, |side| {
         let server = side.of(servers);
@@ -164,8 +168,9 @@ fn run(
     })
 }
 
-/// Runs `loads` while another connection repeats the slow request. Returns their figures, and how many slow
-/// requests were answered a second.
+/// Runs `loads` while another connection repeats the slow request.
+///
+/// Returns their figures, and the slow requests answered a second.
 pub(super) fn run_beside(
     server: &Server,
     slow: &SlowRequest,
@@ -183,8 +188,9 @@ pub(super) fn run_beside(
     })
 }
 
-/// Sends the slow request again as soon as its whole reply is read and checked, until `stop` is set. Returns
-/// how many were answered a second.
+/// Repeats the slow request until `stop` is set, and returns the requests answered a second.
+///
+/// Each is sent as soon as the whole reply before it is read and checked.
 fn repeat(address: SocketAddr, slow: &SlowRequest, stop: &AtomicBool) -> Result<f64, BenchError> {
     let mut client = Client::connect(address)?;
     let began = Instant::now();

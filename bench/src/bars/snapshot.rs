@@ -1,4 +1,4 @@
-//! BGSAVE of two million keys beside a load, and loading what it has written.
+//! BGSAVE of two million keys during a load, and loading its file.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,21 +15,21 @@ use crate::spawn::Server;
 use crate::workload::{Command, Keys, Population, Workload};
 
 const N_KEYS: u64 = 2_000_000;
-/// Where throughput is measured.
+/// The pipelining at which throughput is measured.
 const PIPELINE: usize = 16;
-/// How long the load runs before anything is measured.
+/// The time for which the load runs before the measurement.
 const WARMUP: Duration = Duration::from_secs(1);
-/// How often a server is asked whether it is done, and how much is resident.
+/// The time between two queries of the save's progress and of resident memory.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a snapshot may take.
+/// The longest wait for a snapshot.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the load sends, on [`N_CONNECTIONS`] connections: requests of random keys, with values of 100 bytes.
+/// The requests of the load on [`N_CONNECTIONS`] connections: random keys, with values of 100 bytes.
 #[derive(Clone, Copy)]
 enum Requests {
-    /// As many GETs as SETs.
+    /// Equal numbers of GETs and SETs.
     Mixed,
-    /// SETs alone: the worst for whoever must keep what was there at the beginning.
+    /// SETs alone, the worst case for a server that must keep the earlier values.
     Set,
 }
 
@@ -53,13 +53,14 @@ impl Requests {
     }
 }
 
-/// What a snapshot beside a load has cost.
+/// The cost of a snapshot during a load.
 struct Taken {
     per_second_before: f64,
     per_second: f64,
     seconds: f64,
-    /// The most that was resident meanwhile over what was before. A child's pages count as far as they are
-    /// its own.
+    /// The most resident memory meanwhile over the resident memory before.
+    ///
+    /// Of a child's pages, only its private ones count.
     resident: f64,
 }
 
@@ -69,7 +70,7 @@ impl Taken {
     }
 }
 
-/// Commands a second before BGSAVE and while it is under way.
+/// Measures commands a second before BGSAVE and during it.
 pub(super) fn throughput(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("lost, GET and SET", Unit::Percent, Target::value(25.0)),
@@ -84,7 +85,7 @@ pub(super) fn throughput(contest: &Contest, bar: &str) -> Result<Vec<Measure>, B
     })
 }
 
-/// Resident memory while BGSAVE is under way over that before.
+/// Measures resident memory during BGSAVE over that before.
 pub(super) fn memory(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("most resident, GET and SET", Unit::Times, Target::value(1.1)),
@@ -96,7 +97,7 @@ pub(super) fn memory(contest: &Contest, bar: &str) -> Result<Vec<Measure>, Bench
     })
 }
 
-/// Seconds until the file is there.
+/// Measures the seconds until the file is complete.
 pub(super) fn time(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("BGSAVE, GET and SET", Unit::Seconds, Target::ratio(1.0)),
@@ -110,7 +111,9 @@ pub(super) fn time(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchEr
     })
 }
 
-/// How long requests wait, one at a time on each connection, beside BGSAVE and without.
+/// Measures the waits of requests during BGSAVE and without it.
+///
+/// Each connection has one request at a time.
 pub(super) fn latency(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("p99.9 added", Unit::Millis, Target::value(1.0)),
@@ -137,18 +140,20 @@ pub(super) fn latency(contest: &Contest, bar: &str) -> Result<Vec<Measure>, Benc
     })
 }
 
-/// Seconds from starting a server that has a snapshot to load until it answers.
+/// Measures the seconds from starting a server with a snapshot until it answers.
 pub(super) fn loading(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     start_with(contest, bar, &[], 0.5, |server| save(server).map(drop))
 }
 
-/// The same with an append-only file that has a command for each key.
+/// Measures the same with an append-only file that has a command for each key.
 pub(super) fn log_loading(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let arguments = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
     start_with(contest, bar, &arguments, 0.556, |_| Ok(()))
 }
 
-/// Starts a server with what another one has left that `keep` has seen to.
+/// Starts a server with the files of an earlier one.
+///
+/// `keep` makes the earlier server save them.
 fn start_with(
     contest: &Contest,
     bar: &str,
@@ -162,7 +167,7 @@ fn start_with(
     let path = folder.display().to_string();
     let measured = contest.rounds(bar, contest.few_rounds(), measures, |side| {
         let path = format!("{path}/{}", side.name());
-        // What the last round has left.
+        // The files of the last round are removed.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).doing(format!("create {path}"))?;
         let arguments = [&["--dir", &path], arguments].concat();
@@ -178,7 +183,7 @@ fn start_with(
             n_keys => Err(wrong_reply(&["DBSIZE"], &n_keys)),
         }
     });
-    // A scratch folder that stays is no failure of the measurement.
+    // A scratch folder that cannot be removed is no failure of the measurement.
     let _ = std::fs::remove_dir_all(&folder);
     measured
 }
@@ -187,14 +192,14 @@ fn fill(server: &Server) -> Result<(), BenchError> {
     Requests::Set.load(1)?.preload(&engine::Target::plain(server.address()))
 }
 
-/// SAVE; returns how long it took.
+/// Runs SAVE, and returns its duration.
 fn save(server: &Server) -> Result<Duration, BenchError> {
     let began = Instant::now();
     call(&mut Client::connect(server.address())?, &["SAVE"])?;
     Ok(began.elapsed())
 }
 
-/// Starts a server with all keys, and takes a snapshot beside a load.
+/// Starts a server with all keys, and takes a snapshot during a load.
 fn take_beside(contest: &Contest, side: Side, requests: Requests) -> Result<Taken, BenchError> {
     let server = contest.start(side, &[])?;
     fill(&server)?;
@@ -224,7 +229,7 @@ fn take_beside(contest: &Contest, side: Side, requests: Requests) -> Result<Take
     Ok(taken)
 }
 
-/// Commands a second while something is done, as the server counts them.
+/// Returns the commands a second during a task, as the server counts them.
 fn rate(client: &mut Client, what: impl FnOnce() -> Result<(), BenchError>) -> Result<f64, BenchError> {
     let (n_before, began) = (client.info_figure("total_commands_processed")?, Instant::now());
     what()?;

@@ -1,4 +1,4 @@
-//! What threads beyond the cores cost: Braid with eight threads against Braid with two.
+//! The cost of more threads than cores: Braid with eight threads against Braid with two.
 
 use super::contest::{Contest, VALUE, load_keys};
 use super::{cpu, latency};
@@ -10,7 +10,7 @@ const REQUESTS: [Request; 2] = [Request::Get, Request::Mget(10)];
 
 const NAMES: [&str; 2] = ["8 threads", "2 threads"];
 
-/// Both columns are Braid: eight threads in the first, two in the second.
+/// Measures both settings. Both columns are Braid: eight threads in the first, two in the second.
 pub(super) fn run(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let servers = [contest.start_braid(8, &[])?, contest.start_braid(2, &[])?];
     servers.iter().try_for_each(|server| load_keys(server, VALUE))?;

@@ -1,4 +1,4 @@
-//! What encrypted connections cost, and who waits while many of them are made.
+//! The cost of encrypted connections, and the waits while many of them are made.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,18 +19,18 @@ use crate::error::{BenchError, Doing};
 use crate::prober::Prober;
 use crate::spawn::{self, Server};
 
-/// Handshakes beside the PINGs.
+/// The number of handshakes during the PINGs.
 const N_HANDSHAKES: f64 = 5000.0;
-/// Clients that make them, each one after the other.
+/// The number of clients that make handshakes, each one after the other.
 const N_SHAKERS: usize = 4;
-/// How long they may take, in seconds.
+/// The longest duration of the handshakes, in seconds.
 const PATIENCE: &str = "60";
 /// The pause between two PINGs.
 const PACE: Duration = Duration::from_millis(1);
-/// How often the server is asked how many connections it has had.
+/// The time between two queries of the server's count of connections.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// Processor time of a GET over TLS.
+/// Measures the processor time of a GET over TLS.
 pub(super) fn cpu(
     contest: &Contest,
     bar: &str,
@@ -48,7 +48,7 @@ pub(super) fn cpu(
     let n_keys = N_KEYS.to_string();
     contest.rounds(bar, contest.n_rounds, measures, |side| {
         let (server, port) = side.of(&servers);
-        // The port that redis-benchmark is given last is the one that it takes.
+        // redis-benchmark uses the last of the ports that it is given.
         let arguments = ["-p", &port.to_string(), "--tls", "--insecure", "-r", &n_keys, "-t", "get"];
         let n_requests = contest.n_requests(pipeline);
         let get = cpu::per_command(&contest.redis_benchmark, server, pipeline, n_requests, &arguments)?;
@@ -56,7 +56,7 @@ pub(super) fn cpu(
     })
 }
 
-/// The longest wait of a PING on a plain connection while others make full handshakes.
+/// Measures the longest wait of a plain connection's PING while others make full handshakes.
 pub(super) fn handshakes(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let measures = vec![
         Measure::new("PING max", Unit::Millis, Target::value(20.0)),
@@ -79,7 +79,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Sends PING while something is done.
+/// Sends PING during a task, and returns the longest wait and the task's result.
 fn longest_ping<T>(
     server: &Server,
     what: impl FnOnce() -> Result<T, BenchError>,
@@ -97,7 +97,7 @@ fn longest_ping<T>(
     })
 }
 
-/// Makes the handshakes; returns how many there were a second.
+/// Makes the handshakes, and returns the number a second.
 fn shake_hands(server: &Server, port: u16) -> Result<f64, BenchError> {
     let mut client = Client::connect(server.address())?;
     let n_before = client.info_figure("total_connections_received")?;
@@ -114,11 +114,11 @@ fn shake_hands(server: &Server, port: u16) -> Result<f64, BenchError> {
     }
 }
 
-/// A client of OpenSSL's that connects again and again, without a session to resume. It ends by itself when a
-/// handshake fails.
+/// A client of OpenSSL's that connects repeatedly, without a session to resume.
 ///
-/// It speaks TLS 1.2. With 1.3 it closes a connection before it has read the session tickets, which resets
-/// the connection: to a server that still writes them, the handshake has failed.
+/// It ends by itself when a handshake fails. It speaks TLS 1.2. With 1.3 it closes a connection before it has
+/// read the session tickets, which resets the connection. To a server that still writes the tickets, the
+/// handshake has failed.
 struct Shaker(Child);
 
 impl Shaker {
@@ -149,13 +149,13 @@ impl Shaker {
 
 impl Drop for Shaker {
     fn drop(&mut self) {
-        // One that has ended already is no failure.
+        // A client that has already ended is no failure.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A certificate that signs itself, of a key on P-256, and its folder.
+/// A self-signed certificate of a key on P-256, and its folder.
 struct Certificate {
     folder: PathBuf,
 }
@@ -196,7 +196,7 @@ impl Certificate {
 
 impl Drop for Certificate {
     fn drop(&mut self) {
-        // A scratch folder that stays is no failure of the measurement.
+        // A scratch folder that cannot be removed is no failure of the measurement.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

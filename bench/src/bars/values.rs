@@ -9,7 +9,7 @@ use crate::bars::preload;
 use crate::client::{Client, wrong_reply};
 use crate::error::BenchError;
 
-/// Members that one request adds at most.
+/// The most members that one request adds.
 const N_PER_REQUEST: u64 = 20;
 
 /// The type of a value that is filled.
@@ -17,9 +17,9 @@ const N_PER_REQUEST: u64 = 20;
 pub enum ValueType {
     /// Fields with values of 8 bytes.
     Hash,
-    /// Elements.
+    /// Elements of a list.
     List,
-    /// Members.
+    /// Members of a set.
     Set,
     /// Members with scores in no order, each below 2^20.
     SortedSet,
@@ -44,7 +44,7 @@ impl ValueType {
         }
     }
 
-    /// The arguments that add a member.
+    /// Returns the arguments that add a member.
     fn arguments(self, index: u64, member: &[u8]) -> Vec<Vec<u8>> {
         let member = member.to_vec();
         match self {
@@ -55,18 +55,18 @@ impl ValueType {
     }
 }
 
-/// Values to fill: keys of one type with equally many members.
+/// Values to fill: keys of one type with equal numbers of members.
 #[derive(Debug, Clone)]
 pub struct Filling<Key, Member> {
     /// The type of each value.
     pub value_type: ValueType,
-    /// How many keys.
+    /// The number of keys.
     pub n_keys: u64,
-    /// Members of each value.
+    /// The number of members of each value.
     pub n_members: u64,
-    /// Names the key of an index.
+    /// Returns the name of the key with an index.
     pub key: Key,
-    /// Names the member of an index; members are counted through all keys.
+    /// Returns the name of the member with an index. Members are counted through all keys.
     pub member: Member,
 }
 
@@ -77,7 +77,7 @@ where
     K: Fn(u64) -> Key + Clone + Send + Sync + 'static,
     M: Fn(u64) -> Member + Clone + Send + Sync + 'static,
 {
-    /// Adds the members over several connections, and checks that the last key has as many as it should.
+    /// Adds the members over several connections, and checks the count of the last key.
     ///
     /// # Errors
     /// When an addition is refused or the count disagrees.
@@ -106,7 +106,7 @@ where
     }
 }
 
-/// A letter and seven digits: nothing that a server can keep as an integer.
+/// Returns a letter and seven digits, which a server cannot store as an integer.
 pub fn eight_bytes(letter: u8, index: u64) -> [u8; 8] {
     let mut rest = index;
     let mut name = [letter; 8];
@@ -117,7 +117,7 @@ pub fn eight_bytes(letter: u8, index: u64) -> [u8; 8] {
     name
 }
 
-/// A number below 2^20 that looks random and is the same in every run.
+/// Returns a number below 2^20 that looks random and is the same in every run.
 pub fn scrambled(index: u64) -> u64 {
     index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44
 }

@@ -1,4 +1,4 @@
-//! Whether two servers answer the same requests alike.
+//! Checks whether two servers give the same replies to the same requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,21 @@ use crate::load::Load;
 use crate::quantity::thousands;
 use crate::workload::{Generator, Moment};
 
-/// Requests that are compared.
+/// The number of requests whose replies are compared.
 const N_REQUESTS: u64 = 1000;
-/// Bytes of a reply that are shown.
+/// The length of a shown reply, in bytes.
 const SHOWN_BYTES: usize = 120;
 
 /// The outcome for one server against the reference.
 #[derive(Debug, Serialize)]
 pub struct Verified {
-    /// Replies compared.
+    /// The number of replies compared.
     pub n_replies: u64,
-    /// Of those, how many differ in more than the order of elements and the moment in a stream's id.
+    /// The number of those that differ.
+    ///
+    /// The order of elements and the moment in a stream's id do not count.
     pub n_different: u64,
-    /// The first two that do.
+    /// The first two replies that differ.
     pub example: Option<[String; 2]>,
 }
 
@@ -67,7 +69,9 @@ impl Verified {
     }
 }
 
-/// The reply as text, its elements sorted, and without what differs from run to run.
+/// Returns the reply as text, with its elements sorted.
+///
+/// Parts that differ from run to run are replaced.
 fn canonical(reply: &Value) -> String {
     match reply {
         Value::Array(elements) | Value::Set(elements) => {
@@ -81,7 +85,7 @@ fn canonical(reply: &Value) -> String {
             texts.sort_unstable();
             format!("{{{}}}", texts.join(","))
         }
-        // Of an error only the code is fixed.
+        // Only the code of an error is fixed.
         Value::Error(text) => {
             let text = String::from_utf8_lossy(text);
             format!("error {}", text.split(' ').next().unwrap_or_default())
@@ -91,7 +95,7 @@ fn canonical(reply: &Value) -> String {
     }
 }
 
-/// Milliseconds of now, a dash and a number.
+/// Whether the text is milliseconds of the current time, a dash and a number.
 fn is_stream_id(bytes: &[u8]) -> bool {
     let Some(dash) = bytes.iter().position(|&byte| byte == b'-') else { return false };
     let is_digits = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);

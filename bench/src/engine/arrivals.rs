@@ -1,4 +1,4 @@
-//! When requests are due.
+//! The times at which requests are due.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,22 +10,22 @@ use rand_distr::{Distribution, Exp1};
 
 use crate::error::BenchError;
 
-/// When requests are sent.
+/// The rule that says when requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// When the request before has been answered.
+    /// A request is sent when the one before has been answered.
     Closed,
-    /// By a schedule, whatever the server does.
+    /// Requests are sent by a schedule, whatever the server does.
     Open {
         /// Requests a second over all connections, on average.
         rate: f64,
-        /// How they are spread.
+        /// The spread of the requests over time.
         shape: Shape,
     },
 }
 
 impl Arrivals {
-    /// Requests a second on schedule; nothing in a closed loop.
+    /// Requests a second on schedule; `None` in a closed loop.
     pub fn rate(self) -> Option<f64> {
         match self {
             Self::Closed => None,
@@ -34,19 +34,19 @@ impl Arrivals {
     }
 }
 
-/// How the arrivals of an open loop are spread over time.
+/// The spread of an open loop's arrivals over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shape {
-    /// At even distances; connections take turns.
+    /// Arrivals at even distances; connections take turns.
     #[default]
     Constant,
-    /// Independent of each other, as many separate users are: distances are exponential.
+    /// Arrivals independent of each other, as those of many separate users. Distances are exponential.
     Poisson,
-    /// As Poisson, all of it in the first part of each period.
+    /// Arrivals as in `Poisson`, all in the first part of each period.
     Bursty {
-        /// How long requests arrive.
+        /// The part of a period with arrivals.
         on: Duration,
-        /// How long none does.
+        /// The part of a period without arrivals.
         off: Duration,
     },
 }
@@ -90,14 +90,16 @@ impl FromStr for Shape {
 pub(super) struct Schedule {
     shape: Shape,
     random: SmallRng,
-    /// Mean distance of two batches, in nanoseconds of the time in which any arrive.
+    /// Mean distance of two batches, in nanoseconds of the time in which requests arrive.
     distance: f64,
-    /// When the next batch is due, on the same scale.
+    /// The time of the next batch, on the same scale.
     at: f64,
 }
 
 impl Schedule {
-    /// For connection `index` of `n_connections`, which share `rate` requests a second in batches of `batch`.
+    /// Makes the schedule of connection `index` of `n_connections`.
+    ///
+    /// The connections share `rate` requests a second, in batches of `batch`.
     pub(super) fn new(
         shape: Shape,
         rate: f64,
@@ -120,7 +122,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next batch is due, in nanoseconds since the run began.
+    /// Returns when the next batch is due, in nanoseconds since the run began.
     pub(super) fn due(&self) -> u64 {
         match self.shape {
             Shape::Constant | Shape::Poisson => self.at as u64,
@@ -132,7 +134,7 @@ impl Schedule {
         }
     }
 
-    /// Goes on to the batch after.
+    /// Advances to the batch after it.
     pub(super) fn advance(&mut self) {
         self.at += self.gap();
     }
@@ -152,7 +154,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// When requests of all connections are due in the first `seconds`.
+    /// Returns when requests of all connections are due in the first `seconds`.
     fn due(shape: Shape, rate: f64, n_connections: usize, seconds: u64) -> Vec<u64> {
         let mut all: Vec<_> = (0..n_connections)
             .flat_map(|index| {

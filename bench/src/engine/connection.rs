@@ -15,7 +15,7 @@ use super::settings::Target;
 use crate::error::{BenchError, Doing};
 use crate::workload::Issued;
 
-/// A connection and the batch of requests that it waits for.
+/// A connection and its batch of unanswered requests.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Socket,
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     /// The reply that has arrived in part.
     partial: Vec<u8>,
     skipper: ReplySkipper,
-    /// Replies still due to the greeting.
+    /// Greeting requests that have no reply yet.
     n_greetings: u32,
     /// Requests sent since the connection was opened.
     pub(super) n_requests: u64,
@@ -37,22 +37,24 @@ pub(super) struct Batch {
     pub(super) requests: Vec<Issued>,
     /// Requests answered.
     n_answered: usize,
-    /// Replies still due to the request being answered.
+    /// Outstanding replies to the request that is being answered.
     n_replies: u32,
-    /// Whether one of its replies was an error.
+    /// Whether one of the batch's replies was an error.
     failed: bool,
-    /// When the batch was due, in nanoseconds since the run began.
+    /// The time at which the batch was due, in nanoseconds since the run began.
     pub(super) due_nanos: u64,
-    /// When it was sent.
+    /// The time at which the batch was sent, in nanoseconds since the run began.
     pub(super) sent_nanos: u64,
-    /// Which stage of a watched transaction is under way.
+    /// The current stage of a watched transaction.
     pub(super) stage: usize,
 }
 
-/// What a reply was.
+/// A reply, by its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
-    /// It is an error, or has errors in it: a command of a transaction that failed, for one.
+    /// The reply is an error or contains errors.
+    ///
+    /// A failed command in a transaction leaves such an error in EXEC's reply.
     Error(Errors<'a>),
     Null,
     Other,
@@ -70,15 +72,17 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The texts of all errors in a whole reply, at any depth, without what marks them as errors.
+/// The texts of all errors in a whole reply, at any depth, without their markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Errors<'a>(&'a [u8]);
 
 impl<'a> Iterator for Errors<'a> {
     type Item = &'a [u8];
 
-    /// Values follow each other on the wire whatever they are nested in: each is passed over by its first
-    /// line. The reply has been found to be whole, so every line ends and every string has its bytes.
+    /// Finds the next error.
+    ///
+    /// Nested values follow each other on the wire, so the search steps from value to value by their first
+    /// lines. The reply is known to be whole, so every line ends and every string has its bytes.
     fn next(&mut self) -> Option<&'a [u8]> {
         loop {
             let (head, behind) = self.0.split_at(memchr(b'\n', self.0)? + 1);
@@ -96,8 +100,10 @@ impl<'a> Iterator for Errors<'a> {
     }
 }
 
-/// Whether there is an error in an aggregate. Most have no line that begins as an error does, which is seen
-/// much sooner than each of their values is passed over.
+/// Whether an aggregate contains an error.
+///
+/// Most aggregates have no line that begins as an error does. Searching for one is much quicker than stepping
+/// over each value.
 fn holds_errors(reply: &[u8]) -> bool {
     memchr2_iter(b'-', b'!', reply).any(|at| at > 0 && reply[at - 1] == b'\n')
         && Errors(reply).next().is_some()
@@ -111,7 +117,7 @@ pub(super) struct Answered {
 }
 
 impl Batch {
-    /// Begins anew with the requests that the caller puts in next.
+    /// Empties the batch for the requests that the caller adds next.
     pub(super) fn reset(&mut self, due_nanos: u64, sent_nanos: u64) {
         self.requests.clear();
         self.n_answered = 0;
@@ -121,7 +127,7 @@ impl Batch {
         self.stage = 0;
     }
 
-    /// Puts a request in.
+    /// Adds a request.
     pub(super) fn push(&mut self, issued: Issued) {
         if self.n_answered == self.requests.len() {
             self.n_replies = issued.n_replies;
@@ -139,7 +145,7 @@ impl Batch {
         self.failed
     }
 
-    /// Takes one reply; the request if it was its last.
+    /// Counts one reply. Returns the request if this was its last reply.
     #[inline]
     fn take(&mut self, reply: Reply<'_>) -> Option<Answered> {
         self.failed |= matches!(reply, Reply::Error(_));
@@ -158,7 +164,7 @@ impl Batch {
 }
 
 impl Connection {
-    /// Connects and waits for it.
+    /// Connects and waits until the connection is made.
     pub(super) fn open(target: &Target, registry: &Registry, token: Token) -> Result<Self, BenchError> {
         let stream = target.address.connect(None).doing(format!("connect to {}", target.address))?;
         stream.set_nonblocking(true).doing("set O_NONBLOCK")?;
@@ -176,8 +182,9 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Closes the connection by a reset, which leaves no port waiting, and opens another without waiting for
-    /// it.
+    /// Closes the connection by a reset and begins to open another.
+    ///
+    /// A reset leaves no port in a waiting state. The call does not wait for the new connection.
     pub(super) fn reopen(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
         let _ = self.stream.set_linger(Some(std::time::Duration::ZERO));
         registry.deregister(&mut SourceFd(&self.stream.as_raw_fd()))?;
@@ -198,18 +205,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Where to append requests that [`Connection::flush`] sends.
+    /// Returns the buffer and the batch to which requests are appended for [`Connection::flush`].
     pub(super) fn output(&mut self) -> (&mut Vec<u8>, &mut Batch) {
         (&mut self.output, &mut self.batch)
     }
 
-    /// Whether something is to arrive.
+    /// Whether the connection waits for a reply.
     pub(super) fn is_waiting(&self) -> bool {
         self.n_greetings > 0 || self.batch.n_waiting() > 0
     }
 
-    /// Sends what the socket takes, and answers how many bytes that was; an event brings us back for the
-    /// rest.
+    /// Sends as much as the socket takes, and returns the number of bytes. An event announces when it takes
+    /// more.
     pub(super) fn flush(&mut self) -> io::Result<u64> {
         let mut n_sent = 0;
         while self.n_written < self.output.len() {
@@ -219,7 +226,7 @@ impl Connection {
                     n_sent += n_bytes as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The latter while the connection is still being made.
+                // `NotConnected` means that the connection is still being made.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected) =>
                 {
@@ -233,7 +240,7 @@ impl Connection {
         Ok(n_sent)
     }
 
-    /// Receives what is there; nothing when the socket is empty.
+    /// Receives the available bytes; `None` when the socket is empty.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             return match self.stream.read(buffer) {
@@ -250,8 +257,9 @@ impl Connection {
         }
     }
 
-    /// Takes the replies in `received`. `note` sees each, and the request that it was the last reply to, if
-    /// it was.
+    /// Takes the replies in `received`.
+    ///
+    /// `note` sees each reply. It also sees the request if this was the request's last reply.
     #[inline]
     pub(super) fn accept(
         &mut self,
@@ -271,7 +279,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes whole replies, and answers their bytes.
+    /// Takes whole replies, and returns their length in bytes.
     fn take_replies(
         &mut self,
         input: &[u8],

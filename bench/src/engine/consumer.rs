@@ -1,4 +1,4 @@
-//! Connections that wait for what the load sends them: subscribers, and workers in blocking commands.
+//! Connections that wait for messages of the load: subscribers, and workers in blocking commands.
 
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
@@ -21,9 +21,9 @@ use crate::workload::{Compiled, Generator, Moment, NOW_MARKER};
 
 const BUFFER_BYTES: usize = 256 * 1024;
 const NOW_DIGITS: usize = 16;
-/// How often the end is checked for when nothing arrives.
+/// The time between two checks for the end when nothing arrives.
 const TURN: Duration = Duration::from_millis(20);
-/// How long messages that are counted may fail to arrive after the load; what comes later is lost.
+/// The longest time without another counted message after the load. Messages that arrive later are lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All consumers of a load, on one thread.
@@ -36,17 +36,17 @@ pub(super) struct Consumers {
 #[derive(Debug)]
 struct Consumer {
     stream: Socket,
-    /// What it sends again after each reply; empty for a subscriber.
+    /// The request that is sent again after each reply; empty for a subscriber.
     request: Vec<u8>,
     skipper: ReplySkipper,
     partial: Vec<u8>,
     counted: Option<CountedBytes>,
 }
 
-/// What a connection receives whose messages are counted by their bytes.
+/// The bytes received on a connection whose messages are counted by their bytes.
 #[derive(Debug)]
 struct CountedBytes {
-    /// Of a message.
+    /// The size of a message.
     message_bytes: u64,
     n_bytes: u64,
 }
@@ -57,14 +57,14 @@ impl CountedBytes {
     }
 }
 
-/// What arrived at the consumers.
+/// The messages that arrived at the consumers.
 #[derive(Debug)]
 pub(super) struct Deliveries {
-    /// How long the messages that were read were on their way.
+    /// The delivery times of the messages that were read.
     pub(super) delivery: Histogram<u64>,
     /// Messages that were counted by their bytes.
     pub(super) n_counted: u64,
-    /// How many of those should have arrived.
+    /// Messages that should have arrived at the consumers that count bytes.
     pub(super) n_due: u64,
 }
 
@@ -90,8 +90,7 @@ impl Consumers {
         Ok(Self { poll, consumers })
     }
 
-    /// Takes messages until `ended` holds the number of requests that were answered, and then those that are
-    /// still due.
+    /// Takes messages until `ended` holds the number of answered requests, and then the outstanding ones.
     pub(super) fn run(
         &mut self,
         start: Instant,
@@ -132,7 +131,7 @@ impl Consumers {
                 (n_counted, arrived_at) = (n_now, Instant::now());
             }
         }
-        // What has arrived by now counts too.
+        // Messages that have arrived by now count too.
         self.consumers.iter_mut().try_for_each(|consumer| consumer.serve(&mut buffer, &mut deliver))?;
         for consumer in &self.consumers {
             // The server may have closed it first.
@@ -147,7 +146,7 @@ impl Consumers {
         self.counted().map(CountedBytes::n_messages).sum()
     }
 
-    /// How many of those are due after `n_requests`.
+    /// Messages that are due after `n_requests` at the consumers that count bytes.
     fn n_due(&self, n_requests: u64) -> u64 {
         n_requests * self.counted().count() as u64
     }
@@ -179,11 +178,11 @@ impl Consumer {
         Ok(Self { stream, request, skipper: ReplySkipper::default(), partial, counted: None })
     }
 
-    /// Takes what has arrived; `deliver` gets the moment in each message.
+    /// Takes the available messages; `deliver` gets the moment in each.
     fn serve(&mut self, buffer: &mut [u8], deliver: &mut dyn FnMut(u64)) -> Result<(), BenchError> {
         loop {
             let n_bytes = match self.stream.read(buffer) {
-                // What a closed connection does not get is lost, and counted as that.
+                // Messages that a closed connection does not get are counted as lost.
                 Ok(0) if self.counted.is_some() => return Ok(()),
                 Ok(0) => return Err(BenchError::Malformed("the server closed a consumer's connection")),
                 Ok(n_bytes) => n_bytes,
@@ -224,7 +223,7 @@ impl Consumer {
     }
 }
 
-/// The moment after a marker.
+/// Reads the moment after a marker.
 fn moment(text: &[u8]) -> Option<u64> {
     let digits = text.get(NOW_MARKER.len()..NOW_MARKER.len() + NOW_DIGITS)?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

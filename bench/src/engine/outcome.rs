@@ -1,4 +1,4 @@
-//! What a load found, and whether the client was its limit.
+//! The outcome of a load, and whether the client was its limit.
 
 use std::time::Duration;
 
@@ -9,47 +9,47 @@ use super::recorder::Record;
 /// One second of a load.
 #[derive(Debug, Clone)]
 pub struct Slice {
-    /// Which second since the run began, counted from 0.
+    /// The number of the second since the run began, from 0.
     pub second: u64,
     /// Requests answered in it.
     pub n_done: u64,
     /// Replies in it that were errors.
     pub n_errors: u64,
-    /// Response times of those answered in it, in nanoseconds.
+    /// Response times of the requests answered in it, in nanoseconds.
     pub response: Histogram<u64>,
     /// The workers' processor time in it.
     pub cpu: Duration,
 }
 
-/// What one load found.
+/// The outcome of one load.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Requests a second on schedule; nothing in a closed loop.
+    /// Requests a second on schedule; `None` in a closed loop.
     pub offered: Option<f64>,
-    /// How long it counted.
+    /// The time during which requests counted.
     pub measured: Duration,
-    /// All that was counted.
+    /// All counts and histograms.
     pub record: Record,
-    /// From due to arrival at a consumer, in nanoseconds; empty without consumers.
+    /// Time from due to arrival at a consumer, in nanoseconds; empty without consumers.
     pub delivery: Histogram<u64>,
     /// Messages that consumers counted by their bytes.
     pub n_delivered: u64,
-    /// How many more of those should have arrived.
+    /// Messages that those consumers should have received and did not.
     pub n_lost: u64,
-    /// The whole seconds in which it counted.
+    /// The whole seconds of the time that counted.
     pub slices: Vec<Slice>,
-    /// What each worker used while it counted.
+    /// The use of the machine by each worker while requests counted.
     pub workers: Vec<WorkerUse>,
 }
 
-/// What a worker thread used of the machine.
+/// A worker thread's use of the machine.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerUse {
     /// Its processor time.
     pub cpu: Duration,
-    /// How long it wanted a core and had none.
+    /// The time for which it wanted a core and had none.
     pub starved: Duration,
-    /// How long it was counting.
+    /// The time for which it counted.
     pub wall: Duration,
 }
 
@@ -57,7 +57,7 @@ pub struct WorkerUse {
 const BUSY_SHARE: f64 = 0.9;
 /// The share of time without a core that spoils figures.
 const STARVED_SHARE: f64 = 0.2;
-/// A slip below this is the precision of timers.
+/// The limit in nanoseconds below which a slip is only the precision of timers.
 const SLIP_NANOS: u64 = 500_000;
 
 impl Outcome {
@@ -66,7 +66,7 @@ impl Outcome {
         self.record.n_done_in_time() as f64 / self.measured.as_secs_f64()
     }
 
-    /// Why the figures are a lower bound, if the client was the limit.
+    /// Returns why the figures are a lower bound, if the client was the limit.
     pub fn client_limit(&self) -> Option<String> {
         let share = |time: Duration, of: &WorkerUse| time.as_secs_f64() / of.wall.as_secs_f64();
         let most = |figure: fn(&WorkerUse) -> Duration| {

@@ -1,4 +1,4 @@
-//! What a worker counts.
+//! The counts and histograms of a worker.
 
 use std::collections::BTreeMap;
 
@@ -6,38 +6,38 @@ use hdrhistogram::Histogram;
 
 /// Times are kept to three digits, and to 64 ns where they are short.
 const FINEST_NANOS: u64 = 100;
-/// What takes longer counts as ten minutes.
+/// Longer times count as ten minutes.
 const LONGEST_NANOS: u64 = 600_000_000_000;
-/// Error texts that are counted apart; later ones count together.
+/// Error texts that are counted separately; later ones count together.
 const MAX_ERROR_TEXTS: usize = 20;
 
-/// An empty histogram of nanoseconds. All that are made here can be added to each other.
+/// Makes an empty histogram of nanoseconds. All that are made here can be added to each other.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(FINEST_NANOS, LONGEST_NANOS, 3)
         .expect("the bounds are in order and three digits are allowed")
 }
 
-/// What was counted of one command.
+/// The counts of one command.
 #[derive(Debug, Clone)]
 pub struct CommandRecord {
-    /// What it is called.
+    /// The command's name in reports.
     pub title: String,
     /// Requests of it that were answered without an error.
     pub n_done: u64,
-    /// Of those, requests that were answered within the time that counts.
+    /// Requests of `n_done` that were answered within the time that counts.
     pub n_done_in_time: u64,
     /// Replies that were null.
     pub n_nulls: u64,
-    /// Requests that an error answered, or a reply with an error in it.
+    /// Requests answered by an error or by a reply with an error in it.
     pub n_errors: u64,
     /// Response times in nanoseconds, errors left out.
     pub response: Histogram<u64>,
 }
 
-/// What was counted of a load. Only what was due in the time that counts is in it.
+/// The counts of a load. It covers only requests that were due in the time that counts.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Command by command.
+    /// The counts of each command.
     pub commands: Vec<CommandRecord>,
     /// Service times in nanoseconds.
     pub service: Histogram<u64>,
@@ -45,7 +45,7 @@ pub struct Record {
     pub slip: Histogram<u64>,
     /// Requests sent.
     pub n_sent: u64,
-    /// Requests that were answered at all, before the time that counts and errors included.
+    /// All requests that were answered, including errors and those before the time that counts.
     pub n_answered: u64,
     /// Requests that were due and could not be sent before the end.
     pub n_unsent: u64,
@@ -55,7 +55,7 @@ pub struct Record {
     pub n_conflicts: u64,
     /// Connections opened again.
     pub n_reconnects: u64,
-    /// Errors by their text, those inside other replies too.
+    /// Errors by their text, including those inside other replies.
     pub errors: BTreeMap<String, u64>,
     /// Bytes sent.
     pub n_bytes_sent: u64,
@@ -123,7 +123,7 @@ impl Record {
         *self.errors.entry(text).or_default() += 1;
     }
 
-    /// Adds what another worker counted of the same commands.
+    /// Adds the counts of another worker for the same commands.
     pub fn merged(mut self, other: Self) -> Self {
         for (command, theirs) in self.commands.iter_mut().zip(&other.commands) {
             command.n_done += theirs.n_done;

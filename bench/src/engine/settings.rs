@@ -10,44 +10,44 @@ use crate::address::Address;
 /// The server to load.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where the server listens.
+    /// The address at which it listens.
     pub address: Address,
-    /// What each connection sends first: AUTH, HELLO, SELECT.
+    /// The requests that each connection sends first: AUTH, HELLO, SELECT.
     pub greeting: Vec<Vec<String>>,
 }
 
 impl Target {
-    /// A server that connections greet with nothing.
+    /// A server whose connections send no greeting.
     pub fn plain(address: impl Into<Address>) -> Self {
         Self { address: address.into(), greeting: Vec::new() }
     }
 }
 
-/// How to load it.
+/// The schedule, the end and the threads of a load.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// When requests are sent.
+    /// The rule that says when requests are sent.
     pub arrivals: Arrivals,
-    /// When the load ends.
+    /// The end of the load.
     pub limit: Limit,
     /// Worker threads; connections are divided between them.
     pub n_threads: usize,
-    /// Cores that the workers may use; all where there are none named.
+    /// Cores that the workers may use; all cores if none is named.
     pub cpus: Vec<usize>,
 }
 
-/// When a load ends.
+/// The end of a load.
 #[derive(Debug, Clone)]
 pub enum Limit {
-    /// After a time.
+    /// The load ends after a time.
     Time {
-        /// Before anything counts.
+        /// The time before requests count.
         warmup: Duration,
-        /// While it counts.
+        /// The time during which requests count.
         measured: Duration,
     },
-    /// After this many requests, all of which count.
+    /// The load ends after this many requests, all of which count.
     Requests(u64),
-    /// When this flag is set; all requests before that count.
+    /// The load ends when this flag is set. All requests before that count.
     Told(Arc<AtomicBool>),
 }

@@ -1,4 +1,4 @@
-//! One thread of the load.
+//! One worker thread of the load.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,14 +28,14 @@ use crate::workload::{Compiled, Generator, Moment};
 
 const BUFFER_BYTES: usize = 256 * 1024;
 const SECOND: u64 = 1_000_000_000;
-/// How long the last replies may take after the end.
+/// The longest wait for the last replies after the end.
 const DRAIN_NANOS: u64 = 10 * SECOND;
-/// How long after the end of an open loop requests that were due before it may still be sent: those of the
-/// last moments are due while the worker is busy with others or asleep. What is unsent then, a server has
-/// kept waiting.
+/// The time after the end of an open loop in which due requests may still be sent.
+///
+/// Requests of the last moments fall due while the worker is busy with others or asleep. Requests that are
+/// still unsent after this time have been delayed by the server.
 const GRACE_NANOS: u64 = SECOND / 20;
-/// Connections that may break one after the other, with no reply in between, before the server counts as
-/// gone.
+/// Consecutive broken connections, without a reply in between, after which the server counts as gone.
 const MAX_BROKEN: u32 = 100;
 const TIMER: Token = Token(usize::MAX);
 
@@ -47,7 +47,7 @@ pub(super) struct Worker {
     timer: OwnedFd,
     connections: Vec<Connection>,
     lanes: Vec<Lane>,
-    /// Lanes without a request under way, by when their next is due.
+    /// Lanes without an unanswered request, ordered by when their next one is due.
     idle: BinaryHeap<Reverse<(u64, usize)>>,
     generator: Generator,
     buffer: Vec<u8>,
@@ -65,18 +65,18 @@ pub(super) struct Worker {
     start: Instant,
 }
 
-/// What belongs to a connection and outlives its socket.
+/// The state of a connection that outlives its socket.
 #[derive(Debug)]
 struct Lane {
-    /// Its number among the connections of all workers.
+    /// The connection's number among the connections of all workers.
     number: usize,
-    /// Nothing in a closed loop.
+    /// The schedule; `None` in a closed loop.
     schedule: Option<Schedule>,
-    /// When it had its last reply, in nanoseconds since the run began.
+    /// The time of its last reply, in nanoseconds since the run began.
     free_since: u64,
 }
 
-/// Between which times requests count, in nanoseconds since the run began.
+/// The interval in which requests count, in nanoseconds since the run began.
 #[derive(Debug, Clone, Copy)]
 struct Phases {
     counts_from: u64,
@@ -90,7 +90,7 @@ impl Phases {
     }
 }
 
-/// What is counted, and the second under way.
+/// The counts, and those of the current second.
 #[derive(Debug)]
 struct Tally {
     record: Record,
@@ -102,7 +102,7 @@ struct Tally {
     last_reply_nanos: u64,
 }
 
-/// What a worker brings back.
+/// The results of a worker.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) record: Record,
@@ -181,7 +181,7 @@ impl Worker {
         })
     }
 
-    /// Runs from `start` to the end, and sends each second when it is over.
+    /// Runs from `start` to the end, and sends each second's counts when it is over.
     pub(super) fn run(
         &mut self,
         start: Instant,
@@ -241,13 +241,13 @@ impl Worker {
         is_ended && (self.n_waiting == 0 || now >= self.phases.ends.saturating_add(DRAIN_NANOS))
     }
 
-    /// When the next request of a connection that is free is due, if it may still be sent.
+    /// Returns the time of the next due request on a free connection, if it may be sent.
     fn next_due(&self, now: u64) -> Option<u64> {
         let due = self.idle.peek().map(|Reverse((due, _))| *due);
         due.filter(|&due| self.n_left > 0 && self.phases.may_send(due, now))
     }
 
-    /// Sends the first requests, or lets the schedules say when.
+    /// Sends the first requests, or leaves that to the schedules.
     fn begin(&mut self) -> Result<(), BenchError> {
         for lane in 0..self.lanes.len() {
             match &self.lanes[lane].schedule {
@@ -261,7 +261,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends what is due on connections that are free.
+    /// Sends the due requests of free connections.
     fn send_due(&mut self, now: u64) -> Result<(), BenchError> {
         while self.next_due(now).is_some_and(|due| due <= now)
             && let Some(Reverse((due, lane))) = self.idle.pop()
@@ -272,7 +272,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for an event, the next due request or the end of the second, whichever is first.
+    /// Waits for an event, the next due request or the end of the second.
     fn wait(&mut self, events: &mut Events) -> Result<(), BenchError> {
         let now = self.now();
         let end_of_second = (self.tally.second + 1) * SECOND;
@@ -294,7 +294,7 @@ impl Worker {
         }
     }
 
-    /// Sends the next batch of a connection. Where nothing may be sent any more, it stays silent.
+    /// Sends the next batch of a connection, unless no request may be sent any more.
     fn start_batch(&mut self, lane: usize, due: u64, now: u64) -> Result<(), BenchError> {
         let n_requests = (self.batch as u64).min(self.n_left);
         if n_requests == 0 || !self.phases.may_send(due, now) {
@@ -334,7 +334,7 @@ impl Worker {
         }
     }
 
-    /// Does what an event on a connection asks for. `is_closed` says that the server sends nothing more.
+    /// Handles an event on a connection. `is_closed` says that the server sends nothing more.
     fn serve(&mut self, lane: usize, is_closed: bool) -> Result<(), BenchError> {
         self.flush(lane)?;
         while self.connections[lane].is_waiting() {
@@ -344,8 +344,9 @@ impl Worker {
                 Err(_) => return self.recover(lane),
             };
             self.accept(lane, n_bytes)?;
-            // The event is an edge. What arrives after a read that did not fill the buffer is another edge
-            // (epoll(7)). The end of the stream is not, if this event has announced it: it must be read.
+            // The event is edge-triggered. Bytes that arrive after a read that did not fill the buffer raise
+            // another edge (epoll(7)). The end of the stream raises none if this event has announced it, so
+            // it must be read.
             if n_bytes < BUFFER_BYTES && !is_closed {
                 return Ok(());
             }
@@ -401,7 +402,7 @@ impl Worker {
         if is_staged { self.next_stage(lane, now, saw_null, counts) } else { self.finish(lane, now) }
     }
 
-    /// Continues a transaction that watches keys: with its second stage, the first again, or its end.
+    /// Continues a transaction that watches keys: its second stage, the first again, or its end.
     fn next_stage(&mut self, lane: usize, now: u64, saw_null: bool, counts: bool) -> Result<(), BenchError> {
         let batch = &self.connections[lane].batch;
         let (issued, due, sent, stage) = (batch.requests[0], batch.due_nanos, batch.sent_nanos, batch.stage);
@@ -435,7 +436,7 @@ impl Worker {
         self.finish(lane, now)
     }
 
-    /// The batch is answered: sends the next, or leaves that to the schedule.
+    /// Ends an answered batch: sends the next one, or leaves that to the schedule.
     fn finish(&mut self, lane: usize, now: u64) -> Result<(), BenchError> {
         self.n_waiting -= 1;
         self.lanes[lane].free_since = now;
@@ -449,7 +450,7 @@ impl Worker {
         }
     }
 
-    /// Replaces a broken connection; its requests have failed.
+    /// Replaces a broken connection. Its unanswered requests have failed.
     fn recover(&mut self, lane: usize) -> Result<(), BenchError> {
         self.n_broken += 1;
         if self.n_broken > MAX_BROKEN {
@@ -473,7 +474,7 @@ impl Worker {
             .doing(format!("connect to {} again", self.target.address))
     }
 
-    /// Counts what was not answered, and what was due and not sent.
+    /// Counts the unanswered requests, and those that were due and not sent.
     fn count_rest(&mut self) {
         let Phases { counts_from, ends } = self.phases;
         for (connection, lane) in self.connections.iter().zip(&mut self.lanes) {
@@ -489,7 +490,7 @@ impl Worker {
     }
 }
 
-/// Requests of one command that were answered at once.
+/// Requests of one command that were answered together.
 #[derive(Debug)]
 struct Run {
     command: usize,
@@ -528,7 +529,7 @@ impl Tally {
         self.response.saturating_record_n(run.response, n_requests);
     }
 
-    /// Hands over the second if it is past.
+    /// Sends the current second's counts if the second is over.
     fn turn_over(&mut self, now: u64, slices: &mpsc::Sender<Slice>) {
         while now >= (self.second + 1) * SECOND {
             self.hand_over(slices);
@@ -544,13 +545,13 @@ impl Tally {
             response: std::mem::replace(&mut self.response, histogram()),
             cpu: cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu)),
         };
-        // The receiver outlives the workers, unless one of them has failed; then nobody wants it.
+        // The receiver outlives the workers, unless one of them has failed. Then the counts are not needed.
         let _ = slices.send(slice);
         self.second += 1;
     }
 }
 
-/// What this thread has used so far.
+/// The processor time of this thread so far, and its waits for a core.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     cpu: Duration,
@@ -559,8 +560,8 @@ struct Usage {
 
 impl Usage {
     fn now() -> Self {
-        // Nanoseconds run, nanoseconds waited for a core, times scheduled. Where /proc has none, it is not
-        // known.
+        // Nanoseconds run, nanoseconds waited for a core, times scheduled. Without that file the wait is
+        // unknown and counts as zero.
         let waited = fs::read_to_string("/proc/thread-self/schedstat")
             .ok()
             .and_then(|text| text.split_whitespace().nth(1)?.parse().ok())
@@ -582,7 +583,7 @@ fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Keeps this thread on some cores.
+/// Restricts this thread to some cores.
 fn pin(cpus: &[usize]) -> Result<(), BenchError> {
     if cpus.is_empty() {
         return Ok(());

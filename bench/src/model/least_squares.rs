@@ -1,6 +1,6 @@
-//! Linear least squares with coefficients that cannot be negative, and the covariance of what it finds.
+//! Linear least squares with coefficients that cannot be negative, and the covariance of the solution.
 
-/// Why there is no solution.
+/// The reason why there is no solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unsolvable {
     /// There are fewer rows than columns.
@@ -9,7 +9,7 @@ pub(super) enum Unsolvable {
     Dependent(usize),
 }
 
-/// Coefficients and what is known of their errors.
+/// Coefficients, and estimates of their errors.
 #[derive(Debug, Clone)]
 pub(super) struct Solution {
     /// One for each column, none below zero.
@@ -18,18 +18,21 @@ pub(super) struct Solution {
     pub squares: f64,
     /// Rows less columns.
     pub degrees_of_freedom: usize,
-    /// The inverse of the normal matrix; times the variance of a residual it is the covariance.
+    /// The inverse of the normal matrix. Times the variance of a residual, it is the covariance.
     inverse: Vec<Vec<f64>>,
 }
 
 impl Solution {
-    /// The same problem's errors with other coefficients, for a search that went only a part of the way to
-    /// these.
+    /// The errors of the same problem with other coefficients.
+    ///
+    /// They serve a search that went only a part of the way to these.
     pub fn at(self, coefficients: Vec<f64>, squares: f64) -> Self {
         Self { coefficients, squares, ..self }
     }
 
-    /// The variance of one row's error; zero where as many rows as columns leave nothing to estimate it from.
+    /// The variance of one row's error.
+    ///
+    /// It is zero where there are as many rows as columns, because no data are left for an estimate.
     pub fn residual_variance(&self) -> f64 {
         match self.degrees_of_freedom {
             0 => 0.0,
@@ -45,17 +48,18 @@ impl Solution {
     }
 }
 
-/// Finds the coefficients, none negative, with the least sum of squares of `target - row · coefficients`.
+/// Finds the non-negative coefficients with the least squares of `target - row · coefficients`.
 ///
-/// The active set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23). The
-/// covariance is that of the unbounded problem, so the interval of a coefficient at zero says how far above
-/// zero it may be.
+/// The method is the active set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter
+/// 23). The covariance is that of the unbounded problem. So the interval of a coefficient at zero says how
+/// far above zero the coefficient may be.
 pub(super) fn non_negative(rows: &[Vec<f64>], targets: &[f64]) -> Result<Solution, Unsolvable> {
     let n_columns = rows.first().map_or(0, Vec::len);
     if rows.len() < n_columns || n_columns == 0 {
         return Err(Unsolvable::TooFewRows);
     }
-    // Columns of unit length, so that a count of a million keys and a constant of one are judged alike.
+    // Columns are scaled to unit length, so that a count of a million keys and a constant of one are judged
+    // alike.
     let lengths: Vec<f64> =
         (0..n_columns).map(|column| rows.iter().map(|row| row[column].powi(2)).sum::<f64>().sqrt()).collect();
     if let Some(column) = lengths.iter().position(|&length| length == 0.0 || length.is_nan()) {
@@ -89,7 +93,7 @@ fn bounded(rows: &[Vec<f64>], targets: &[f64]) -> Vec<f64> {
     let tolerance = 1e-12 * targets.iter().map(|target| target.abs()).sum::<f64>();
     let mut coefficients = vec![0.0; n_columns];
     let mut free: Vec<usize> = Vec::new();
-    // Each round frees one column or ends; a bound on the rounds guards against cycles by rounding.
+    // Each round frees one column or ends. A bound on the rounds prevents cycles from rounding.
     for _ in 0..4 * n_columns {
         let residuals: Vec<f64> =
             rows.iter().zip(targets).map(|(row, target)| target - dot(row, &coefficients)).collect();
@@ -135,7 +139,7 @@ fn solve_free(rows: &[Vec<f64>], targets: &[f64], free: &[usize]) -> Vec<f64> {
         .map(|&column| rows.iter().zip(targets).map(|(row, target)| row[column] * target).sum())
         .collect();
     let mut solved = substitute(&factor, &right);
-    // One step of refinement takes back the digits that squaring the matrix costs.
+    // One step of refinement restores the digits that squaring the matrix costs.
     let residuals = rows.iter().zip(targets).map(|(row, target)| {
         target - free.iter().zip(&solved).map(|(&column, value)| row[column] * value).sum::<f64>()
     });
@@ -157,8 +161,9 @@ fn normal_matrix(rows: &[Vec<f64>], columns: &[usize]) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// The lower factor of a symmetric matrix with a diagonal of ones, or the first column that depends on those
-/// before.
+/// The lower factor of a symmetric matrix with a diagonal of ones.
+///
+/// The error is the first column that depends on earlier ones.
 fn cholesky(matrix: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, usize> {
     let mut factor = vec![vec![0.0; matrix.len()]; matrix.len()];
     for row in 0..matrix.len() {

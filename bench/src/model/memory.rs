@@ -1,27 +1,27 @@
-//! How much memory keys take, from the resident memory of several populations.
+//! The memory that keys take, from the resident memory of several populations.
 //!
-//! A server that tells what it has allocated (`used_memory`) is fitted in two parts, each by least squares
-//! with no term below zero:
+//! Some servers report how much they have allocated (`used_memory`). Their memory is fitted in two parts,
+//! each by least squares with no term below zero:
 //!
 //! - `used = base + sum of (bytes a key * keys) + bytes a slot * slots`, which is exact but for a few bytes.
-//!   The slots are those of hash tables that grow by doubling, as Redis's do: memory then rises in steps, a
-//!   saw-tooth over the line, and a forecast that ignores it is off by up to a table. Where tables step
-//!   depends on their load factor, so the fit tries several, and keeps the term only if it explains more than
-//!   its two parameters would by chance (Akaike's criterion, corrected for few samples). [`populations`]
-//!   gives fill levels that show the steps.
-//! - `resident - used = base + slack * sqrt(keys)`: what the allocator leaves open. Pages and segments of
-//!   many size classes and threads fill as memory grows, so this part rises, and less than in proportion: by
-//!   10 MB up to a million small keys and by 7 MB more up to four million, in redis-server and in Braid alike
-//!   (the tests hold what was measured). A line through resident memory alone takes it for bytes a key. A
-//!   server that counts what it asked for, not the size class that it got, shows a share of what is used
-//!   besides.
+//!   The slots are those of hash tables that grow by doubling, as Redis's do. Memory then rises in steps, a
+//!   saw-tooth over the line. A forecast that ignores it is off by up to a table. The place of the steps
+//!   depends on the tables' load factor, so the fit tries several. It keeps the term only if the term
+//!   explains more than its two parameters would by chance (Akaike's criterion, corrected for few samples).
+//!   [`populations`] returns fill levels that show the steps.
+//! - `resident - used = base + slack * sqrt(keys)`: the memory that the allocator leaves unused. Pages and
+//!   segments of many size classes and threads fill as memory grows, so this part rises, and less than in
+//!   proportion. It grows by 10 MB up to a million small keys and by 7 MB more up to four million.
+//!   redis-server and Braid are alike in this (the tests contain the measurements). A line through resident
+//!   memory alone attributes it to the keys. A server may count the bytes requested, not the size class
+//!   allocated. It then shows a share of the used bytes as well.
 //!
-//! A server that only shows its resident memory gets one fit of all these terms, which may be off by a
-//! seventh at four times the keys measured where keys are small. A sample weighs as its share of the keys of
-//! the largest one, for forecasts go up from there.
+//! A server that only shows its resident memory gets one fit of all these terms. With small keys, that fit
+//! may be off by a seventh at four times the keys measured. A sample's weight is its keys as a share of the
+//! largest sample's, because forecasts extrapolate from there.
 //!
-//! What the model cannot know: memory that grows with clients or with replication, fragmentation that comes
-//! with deletes, and a server that changes encodings at sizes which no class stands for.
+//! The model does not cover memory that grows with clients or with replication, or fragmentation after
+//! deletes. Nor does it cover a server that changes encodings at sizes for which no class stands.
 
 use std::fmt;
 
@@ -30,17 +30,17 @@ use serde::Serialize;
 use super::least_squares::{self, Solution, Unsolvable};
 use super::stats::{self, Estimate};
 
-/// Keys that are taken to need the same memory each.
+/// Keys that are assumed to need the same memory each.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Class {
     /// The type, as `TYPE` names it.
     pub kind: String,
-    /// The size of a value, or the middle of the range of sizes that the class stands for.
+    /// The size of a value, or the middle of the class's range of sizes.
     pub value_bytes: u64,
 }
 
 impl Class {
-    /// A class of values.
+    /// Makes a class of values.
     pub fn new(kind: impl Into<String>, value_bytes: u64) -> Self {
         Self { kind: kind.into(), value_bytes }
     }
@@ -52,14 +52,14 @@ impl fmt::Display for Class {
     }
 }
 
-/// The resident memory with one population. One without keys helps the base along.
+/// The resident memory with one population. A sample without keys improves the estimate of the base.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemorySample {
     /// Keys by class.
     pub keys: Vec<(Class, u64)>,
-    /// Resident bytes of the server, once its tables have ceased to move.
+    /// Resident bytes of the server, once its tables have stopped moving.
     pub resident_bytes: u64,
-    /// What the server says that it has allocated, `used_memory` in INFO.
+    /// The bytes that the server has allocated, `used_memory` in INFO.
     pub used_bytes: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl MemorySample {
     }
 }
 
-/// What memory is made of.
+/// The parts of a server's memory.
 #[derive(Debug, Clone, Serialize)]
 pub struct Fit {
     /// Resident bytes without keys.
@@ -80,30 +80,30 @@ pub struct Fit {
     pub slack_bytes: f64,
     /// Hash tables that grow by doubling.
     pub tables: Tables,
-    /// The share of the samples' variance that is explained.
+    /// The share of the samples' variance that the fit explains.
     pub r2: f64,
     /// The keys of the largest population.
     pub most_keys: f64,
     /// The mix of the largest population, as shares of its keys.
     mix: Vec<(Class, f64)>,
-    /// What is allocated, or all that is resident.
+    /// The fit of the allocated bytes, or of all resident bytes.
     #[serde(skip)]
     solution: Solution,
-    /// What is resident and not allocated, where that is known.
+    /// The fit of the bytes that are resident and not allocated, where they are known.
     #[serde(skip)]
     overhead: Option<Overhead>,
 }
 
-/// What a fit explains.
+/// The memory that a fit explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// All resident memory, slack included.
     Resident,
-    /// What is allocated, without slack.
+    /// The allocated memory, without slack.
     Used,
 }
 
-/// What is resident and not allocated: a base, slack, and maybe a share of what is used.
+/// Memory that is resident and not allocated: a base, slack, and possibly a share of the used bytes.
 #[derive(Debug, Clone)]
 struct Overhead {
     solution: Solution,
@@ -114,14 +114,16 @@ struct Overhead {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tables {
-    /// A straight line explains the samples: either tables grow smoothly, or too few fill levels were
+    /// A straight line explains the samples. Either tables grow smoothly, or too few fill levels were
     /// measured.
     NotSeen,
-    /// Tables have `phase * 2^i` slots, the least such number that is not below the keys.
+    /// Tables have `phase * 2^i` slots, the least such number not below the keys.
     Doubling {
         /// Bytes for each slot.
         bytes_per_slot: Estimate,
-        /// From 1 to below 2: 1 for tables that fill to the last slot, 1.75 for those that fill to 7/8.
+        /// The phase, from 1 to below 2.
+        ///
+        /// It is 1 for tables that fill to the last slot, and 1.75 for those that fill to 7/8.
         phase: f64,
     },
 }
@@ -131,39 +133,42 @@ pub enum Tables {
 pub struct Forecast {
     /// Keys in all.
     pub n_keys: f64,
-    /// Resident bytes at exactly this number of keys, with the interval that a measurement would lie in.
+    /// Resident bytes at exactly this number of keys, with the interval for a measurement.
     pub resident_bytes: Estimate,
-    /// The upper end of the interval at the worst moment for this number of keys: the table has just doubled
-    /// and the one before it is not yet freed. The interval's own end where no doubling was seen.
+    /// The upper end of the interval at the worst moment for this number of keys.
+    ///
+    /// At that moment the table has just doubled and the old one is not yet freed. Where no doubling was
+    /// seen, it is the interval's own end.
     pub worst_bytes: f64,
-    /// Keys over those of the largest population measured; above 1 it is extrapolation.
+    /// Keys over those of the largest population measured. Above 1 the forecast is an extrapolation.
     pub extrapolation: f64,
 }
 
-/// Why there is no fit.
+/// The reason why there is no fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// No sample has a key.
     #[error("no population has a key")]
     NoKeys,
-    /// As many unknowns as samples, or more.
+    /// There are as many unknowns as samples, or more.
     #[error("{n_classes} classes of keys need at least {needed} populations; there are {n_samples}")]
     TooFew {
         /// Classes among the samples.
         n_classes: usize,
         /// Samples given.
         n_samples: usize,
-        /// Samples that are enough.
+        /// The least number of samples that is enough.
         needed: usize,
     },
-    /// The samples cannot tell what this class takes.
+    /// The samples do not separate this class from the rest.
     #[error("the populations cannot tell {0} from the rest: vary their numbers independently")]
     Inseparable(Class),
 }
 
-/// Fill levels to measure at, rising: four an octave over three octaves up to `most`, so that a table that
-/// doubles is seen nearly full, just doubled and between, wherever its steps are. Equal steps of the
-/// logarithm, each distinct.
+/// Returns fill levels to measure at, rising and distinct.
+///
+/// There are four an octave over three octaves up to `most`, at equal steps of the logarithm. So a table that
+/// doubles is seen nearly full, just doubled and between, wherever its steps are.
 pub fn populations(most: u64) -> Vec<u64> {
     let mut levels: Vec<u64> = (0..12)
         .rev()
@@ -196,7 +201,7 @@ pub fn fit(samples: &[MemorySample]) -> Result<Fit, MemoryError> {
         return Err(MemoryError::TooFew { n_classes, n_samples, needed });
     }
 
-    // Some servers count as used what is not resident; their figure explains nothing.
+    // Some servers count bytes as used that are not resident. Their figure explains nothing.
     let is_apart =
         samples.iter().all(|sample| sample.used_bytes.is_some_and(|used| used <= sample.resident_bytes));
     let part = if is_apart { Part::Used } else { Part::Resident };
@@ -211,7 +216,7 @@ pub fn fit(samples: &[MemorySample]) -> Result<Fit, MemoryError> {
     let mut best = (criterion(&straight, 0, n_samples, least), straight, None);
     for phase in phases() {
         let Ok(stepped) = solve(samples, &classes, part, Some(phase)) else { continue };
-        // The phase is a parameter too, though no column.
+        // The phase is a parameter too, although it has no column.
         let score = criterion(&stepped, 1, n_samples, least);
         if score < best.0 - 1e-6 && stepped.coefficients[n_classes + 1] > 0.0 {
             best = (score, stepped, Some(phase));
@@ -231,7 +236,7 @@ pub fn fit(samples: &[MemorySample]) -> Result<Fit, MemoryError> {
         None if is_apart => 0.0,
         None => solution.coefficients[solution.coefficients.len() - 1],
     };
-    // Each byte used holds its share of overhead.
+    // Each used byte includes its share of the overhead.
     let share = overhead.as_ref().map_or(0.0, Overhead::share);
     let tables = phase
         .map_or(Tables::NotSeen, |phase| Tables::Doubling { bytes_per_slot: estimate(n_classes + 1), phase });
@@ -261,8 +266,9 @@ impl Fit {
         self.forecast_counts(|class| keys(class) * n_keys as f64)
     }
 
-    /// Forecasts the memory of another mix. Classes that were not measured count as nothing: check with
-    /// [`Fit::per_key`] first.
+    /// Forecasts the memory of another mix.
+    ///
+    /// Classes that were not measured count as nothing, so the caller checks with [`Fit::per_key`] first.
     pub fn forecast_mix(&self, keys: &[(Class, u64)]) -> Forecast {
         self.forecast_counts(|class| {
             keys.iter().filter(|(other, _)| other == class).map(|(_, count)| *count as f64).sum()
@@ -307,11 +313,11 @@ impl Fit {
 }
 
 impl Overhead {
-    /// Fits what is resident beyond the used bytes, which every sample has. Nothing where samples are too
-    /// few.
+    /// Fits the resident bytes beyond the used bytes. Every sample has both.
     ///
-    /// A share must be beyond doubt, because a forecast multiplies it: a difference of ten in the criterion
-    /// leaves the worse model no support (Burnham and Anderson, 2002, section 2.6).
+    /// The result is `None` where samples are too few. A share must be beyond doubt, because a forecast
+    /// multiplies it. A difference of ten in the criterion leaves the worse model no support (Burnham and
+    /// Anderson, 2002, section 2.6).
     fn fit(samples: &[MemorySample]) -> Option<Self> {
         const DECISIVE: f64 = 10.0;
         let used = |sample: &MemorySample| sample.used_bytes.unwrap_or(0);
@@ -337,7 +343,7 @@ fn overhead_terms(is_shared: bool, n_keys: f64, used_bytes: f64) -> Vec<f64> {
     [1.0, n_keys.sqrt()].into_iter().chain(is_shared.then_some(used_bytes)).collect()
 }
 
-/// What one more measurement would show.
+/// Predicts one more measurement.
 fn predict(solution: &Solution, terms: &[f64]) -> Estimate {
     let value: f64 = terms.iter().zip(&solution.coefficients).map(|(term, each)| term * each).sum();
     let variance = solution.variance(terms) + solution.residual_variance();
@@ -359,7 +365,8 @@ fn solve(
     phase: Option<f64>,
 ) -> Result<Solution, Unsolvable> {
     let most = samples.iter().map(MemorySample::n_keys).fold(1.0, f64::max);
-    // The root of the weight goes to both sides of a row. An empty server still counts for a hundredth.
+    // The root of the weight multiplies both sides of a row. An empty server still has a weight of a
+    // hundredth.
     let root = |sample: &MemorySample| (sample.n_keys() / most).max(0.01).sqrt();
     let row = |sample: &MemorySample| -> Vec<f64> {
         let keys = |class: &Class| -> f64 {
@@ -379,35 +386,38 @@ fn solve(
     let rows: Vec<Vec<f64>> = samples.iter().map(row).collect();
     let targets: Vec<f64> = samples.iter().map(target).collect();
     match least_squares::non_negative(&rows, &targets)? {
-        // No freedom leaves no error to judge the forecast by.
+        // Without degrees of freedom, there is no error by which to judge the forecast.
         Solution { degrees_of_freedom: 0, .. } => Err(Unsolvable::TooFewRows),
         solution => Ok(solution),
     }
 }
 
-/// What the coefficients multiply: one, the keys of each class, the slots if there are any, and the root of
-/// all keys.
+/// The factors of the coefficients.
+///
+/// They are one, the keys of each class, the slots if there are any, and the root of all keys.
 fn terms(part: Part, counts: &[f64], slots: Option<f64>) -> Vec<f64> {
     let root = counts.iter().sum::<f64>().sqrt();
     let slack = (part == Part::Resident).then_some(root);
     [1.0].into_iter().chain(counts.iter().copied()).chain(slots).chain(slack).collect()
 }
 
-/// Akaike's criterion with its correction for few samples; lower is better.
+/// Akaike's criterion with its correction for few samples; a lower value is better.
 fn criterion(solution: &Solution, n_hidden: usize, n_samples: usize, least: f64) -> f64 {
     // The error's variance is a parameter as well.
     let parameters = (solution.coefficients.len() + n_hidden + 1) as f64;
     let samples = n_samples as f64;
     let spare = samples - parameters - 1.0;
     let correction = if spare > 0.0 { 2.0 * parameters * (parameters + 1.0) / spare } else { f64::INFINITY };
-    // A few samples on a line are no reason to refuse the line: the first model is judged by its error alone.
+    // A few samples on a line are no reason to refuse the line, so the first model is judged by its error
+    // alone.
     if n_hidden == 0 && correction.is_infinite() {
         return f64::MAX;
     }
     samples * (solution.squares.max(least) / samples).ln() + 2.0 * parameters + correction
 }
 
-/// Phases worth trying: the load factors in use first, for they win where the samples tell no difference.
+/// Phases worth trying. The load factors in use come first, because they win where the samples show no
+/// difference.
 fn phases() -> impl Iterator<Item = f64> {
     [1.0, 1.75, 1.5].into_iter().chain((1..16).map(|step| 2.0_f64.powf(f64::from(step) / 16.0)))
 }
@@ -432,7 +442,7 @@ fn coefficient(solution: &Solution, column: usize) -> Estimate {
 mod tests {
     use super::*;
 
-    /// A server whose allocator is known, with resident memory that is off by up to `noise_bytes`.
+    /// A server with a known allocator, whose resident memory is off by up to `noise_bytes`.
     struct Server {
         base: f64,
         per_key: fn(&Class) -> f64,
@@ -442,14 +452,15 @@ mod tests {
         random: fastrand::Rng,
     }
 
-    /// jemalloc's size classes: four to each doubling, from 16 bytes in steps of 16 at first.
+    /// Rounds up to jemalloc's size classes: four to each doubling, from 16 bytes in steps of 16 at first.
     fn jemalloc(bytes: u64) -> u64 {
         let step = if bytes <= 128 { 16 } else { bytes.next_power_of_two() / 8 };
         bytes.div_ceil(step) * step
     }
 
-    /// An entry, an object header and a string with its header, each in its size class; plus the key's own
-    /// string.
+    /// The bytes of an entry, an object header and a string, each in its size class.
+    ///
+    /// The string has its header. The key's own string is included.
     fn redis_key(class: &Class) -> f64 {
         (jemalloc(24) + jemalloc(16) + jemalloc(class.value_bytes + 4) + jemalloc(16 + 2)) as f64
     }
@@ -516,7 +527,8 @@ mod tests {
             let mut server = Server { phase, slot_bytes, noise_bytes: 50e3, ..Server::redis(3) };
             let fit = fit(&server.strings(32, &populations(1_000_000))).unwrap();
             let Tables::Doubling { bytes_per_slot, phase: found } = fit.tables else { panic!("{fit:?}") };
-            // Phases between two fill levels look the same, and the bytes a slot make up for the difference.
+            // Phases between two fill levels look the same, and the bytes a slot compensate for the
+            // difference.
             assert!((found / phase - 1.0).abs() < 0.19, "{found} of {phase}");
             assert!(
                 (bytes_per_slot.value * found / slot_bytes / phase - 1.0).abs() < 0.1,
@@ -609,8 +621,9 @@ mod tests {
         assert_eq!(populations(1), [1]);
     }
 
-    /// Resident and used KiB of servers on Linux with strings under keys of 16 bytes: without keys, at each
-    /// of `populations(1_000_000)`, and at 2, 3 and 4 million keys.
+    /// Resident and used KiB of servers on Linux with strings under keys of 16 bytes.
+    ///
+    /// The rows are: without keys, at each of `populations(1_000_000)`, and at 2, 3 and 4 million keys.
     const MEASURED: [(&str, [(u64, u64); 16]); 7] = [
         (
             "redis-server, 20 B",

@@ -1,17 +1,18 @@
-//! The highest rate at which a server keeps its latency target, found over windows that differ by chance.
+//! The highest rate at which a server keeps its latency target, found over varying windows.
 //!
-//! One window says little: the same rate keeps the target in one and misses it in the next. So the search
+//! One window says little: by chance, the same rate keeps the target in one and misses it in the next. So the
+//! search takes three steps:
 //!
-//! 1. **climbs** from [`Bounds::start`] in doublings until two windows of a rate are broken (or descends
-//!    until one is kept), then bisects,
-//! 2. searches again for a number of **rounds** in fresh windows around what the climb found, each rate
-//!    judged by the majority of up to three; a round whose bracket misleads it walks out of it. The rounds'
-//!    results are independent of each other, so their geometric mean has an honest error. The interval is
-//!    where another search of as many rounds is expected to land, with the confidence of
-//!    [`stats::LEVEL`](super::stats::LEVEL), and never narrower than the resolution,
-//! 3. measures a **curve** at even shares of the rate found, for the knee and for drawing.
+//! 1. It **climbs** from [`Bounds::start`] in doublings until two windows of a rate are broken, and then
+//!    bisects. If the first rate breaks, it descends until one rate is kept.
+//! 2. It searches again for a number of **rounds** in fresh windows around the result of the climb. Each rate
+//!    is judged by the majority of up to three windows. A round whose bracket is wrong walks out of it. The
+//!    rounds' results are independent of each other, so their geometric mean has a valid error. The interval
+//!    is where another search of as many rounds is expected to land, with the confidence of
+//!    [`stats::LEVEL`](super::stats::LEVEL). It is never narrower than the resolution.
+//! 3. It measures a **curve** at even shares of the rate found, for the knee and for drawing.
 //!
-//! The rate found is the one that half of the windows keep. A rate to plan with is the interval's lower end.
+//! The rate found is the one that half of the windows keep. A rate for planning is the interval's lower end.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,18 +24,18 @@ use super::stats::{self, Estimate};
 
 /// A server under load, as the search sees it.
 pub trait Probe {
-    /// Why a window could not be measured at all.
+    /// The reason why a window could not be measured at all.
     type Error;
 
     /// Offers `rate` requests a second for one window.
     ///
     /// # Errors
     ///
-    /// If nothing can be measured any more; the search ends with it.
+    /// If nothing can be measured any more; the search then ends with this error.
     fn measure(&mut self, rate: f64) -> Result<Window, Self::Error>;
 }
 
-/// What one window at one rate showed.
+/// The measurements of one window at one rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Window {
     /// Requests a second that were due.
@@ -47,8 +48,9 @@ pub struct Window {
     pub unsent: u64,
     /// Whether the client, not the server, held the load back or made it late.
     pub client_limited: bool,
-    /// Percentile, 0 to 100, and the response time in microseconds that this percentage of requests stayed
-    /// within.
+    /// Pairs of a percentile, 0 to 100, and a response time in microseconds.
+    ///
+    /// That percentage of requests stayed within the time.
     pub percentiles_us: Vec<(f64, f64)>,
 }
 
@@ -60,7 +62,7 @@ impl Window {
     }
 }
 
-/// What a window must keep to count as kept.
+/// The conditions under which a window counts as kept.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slo {
     #[serde(serialize_with = "as_text")]
@@ -69,8 +71,9 @@ pub struct Slo {
 }
 
 impl Slo {
-    /// The share of what is offered that must be answered within the window. What is missing below it is a
-    /// queue that grows, whatever the latencies of those answered.
+    /// The share of the offered requests that must be answered within the window.
+    ///
+    /// A lower share means a growing queue, whatever the latencies of the answered requests.
     pub const LEAST_ACHIEVED: f64 = 0.98;
 
     /// A target at one percentile.
@@ -104,7 +107,7 @@ impl Slo {
         if window.unsent > 0 {
             return Some(Breach::Unsent);
         }
-        // Written so that a figure that is no number is a breach.
+        // The comparison makes a figure that is no number a breach.
         let kept_up = window.achieved >= window.offered * Self::LEAST_ACHIEVED;
         if !kept_up {
             return Some(Breach::Behind);
@@ -143,7 +146,7 @@ impl FromStr for Slo {
     }
 }
 
-/// Writes the targets as they are read.
+/// Writes the targets in the form in which they are read.
 impl fmt::Display for Slo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.targets.iter().enumerate().try_for_each(|(place, &(percentile, at_most))| {
@@ -157,33 +160,34 @@ fn as_text<S: Serializer>(targets: &[(f64, Duration)], serializer: S) -> Result<
     serializer.collect_str(&Slo { targets: targets.to_vec(), max_errors: 0 })
 }
 
-/// Why a text is no target.
+/// The reason why a text is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SloError {
     /// There is no `=`.
     #[error("`{0}` is no target: write for example p99=1ms,p99.9=5ms")]
     Form(String),
-    /// What is left of it is no percentile.
+    /// The text left of the `=` is no percentile.
     #[error("`{0}` is no percentile: write p50, p99, p99.9 or max")]
     Percentile(String),
-    /// What is right of it is no time above zero.
+    /// The text right of the `=` is no time above zero.
     #[error("`{0}` is no time: write for example 500us, 1.5ms or 2s")]
     Time(String),
 }
 
-/// What a window says of its rate.
+/// The judgement of a rate by one window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The target is kept. A limited client makes latencies worse, never better, so this holds for it too.
+    /// The target is kept. A limited client makes latencies worse, never better, so this verdict holds for it
+    /// too.
     Kept,
     /// The server breaks the target.
     Broken(Breach),
-    /// The target is missed, and the client may be why: nothing is known of the server.
+    /// The target is missed, and the client may be the reason. The window says nothing about the server.
     ClientLimited,
 }
 
-/// What broke the target.
+/// The condition that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Breach {
@@ -195,36 +199,37 @@ pub enum Breach {
     Behind,
     /// A percentile is beyond its time.
     Latency {
-        /// Which.
+        /// The percentile, 0 to 100.
         percentile: f64,
     },
     /// A percentile of the target is not among those recorded.
     Unmeasured {
-        /// Which.
+        /// The percentile, 0 to 100.
         percentile: f64,
     },
 }
 
-/// Where and how finely to search.
+/// The range and the resolution of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bounds {
     /// The first rate tried.
     pub start: f64,
     /// The lowest rate worth trying.
     pub lowest: f64,
-    /// The highest rate tried; a server that keeps the target there has only a lower bound.
+    /// The highest rate tried. For a server that keeps the target there, the result is a lower bound.
     pub highest: f64,
-    /// How close, as a share of the rate, a bisection comes.
+    /// The precision of a bisection, as a share of the rate.
     pub resolution: f64,
-    /// How many times the search is repeated after the climb, at least two.
+    /// The number of repeated searches after the climb, at least two.
     pub n_rounds: u32,
-    /// How many even shares of the rate found are measured for the curve.
+    /// The number of even shares of the rate found that are measured for the curve.
     pub n_curve: u32,
 }
 
 impl Default for Bounds {
-    /// From 1,000 up to 100 million requests a second, to 2 %, in five rounds and a curve of ten rates: about
-    /// seventy windows.
+    /// The default bounds: from 1,000 up to 100 million requests a second, to 2 %.
+    ///
+    /// With five rounds and a curve of ten rates, a search takes about seventy windows.
     fn default() -> Self {
         Self { start: 1000.0, lowest: 10.0, highest: 1e8, resolution: 0.02, n_rounds: 5, n_curve: 10 }
     }
@@ -242,53 +247,56 @@ pub enum Phase {
     Curve,
 }
 
-/// One window and what it said.
+/// One window and its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     /// The part of the search.
     pub phase: Phase,
-    /// The rate that was asked for.
+    /// The rate that was requested.
     pub rate: f64,
-    /// What was measured.
+    /// The measurements.
     pub window: Window,
-    /// How it was judged.
+    /// The judgement of the window.
     pub verdict: Verdict,
 }
 
-/// What keeps the rate from being higher.
+/// The limit that keeps the rate from being higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The server: the rate is its own.
+    /// The server; the rate is its own.
     Server,
-    /// The client: the rate is a lower bound, and the interval has no upper end.
+    /// The client; the rate is a lower bound, and the interval has no upper end.
     Client,
-    /// [`Bounds::highest`]: likewise.
+    /// [`Bounds::highest`]; the rate is a lower bound, and the interval has no upper end.
     Highest,
-    /// Even [`Bounds::lowest`] breaks the target: the rate is zero, and the interval ends at the lowest
+    /// Even [`Bounds::lowest`] breaks the target. The rate is zero, and the interval ends at the lowest
     /// tried.
     Lowest,
 }
 
-/// The knee of the latency-throughput curve: where Kleinrock's power, achieved rate over median response
-/// time, is greatest (Kleinrock 1979). Beyond it, waiting grows faster than throughput.
+/// The knee of the latency-throughput curve.
+///
+/// It is the point of greatest power, which is the achieved rate over the median response time (Kleinrock
+/// 1979). Beyond it, waiting grows faster than throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Knee {
-    /// The rate measured with the greatest power, between the measured rates on both sides of it.
+    /// The measured rate with the greatest power. The interval reaches to the measured rates on both sides.
     pub rate: Estimate,
     /// The median response time there.
     pub median_us: f64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
-    /// The highest rate that keeps the target, with the interval that a search made again is expected to land
-    /// in.
+    /// The highest rate that keeps the target.
+    ///
+    /// The interval is where a repeated search is expected to land.
     pub rate: Estimate,
-    /// What limits it.
+    /// The limit of the rate.
     pub limit: Limit,
-    /// The breach seen most often just above the rate; `None` if it was not the server that limits.
+    /// The commonest breach just above the rate; `None` if the server is not the limit.
     pub breach: Option<Breach>,
     /// The knee, if response times were recorded at three rates or more.
     pub knee: Option<Knee>,
@@ -296,31 +304,34 @@ pub struct Found {
     pub steps: Vec<Step>,
 }
 
-/// Response times at one offered rate, or at rates within a hundredth of each other, over all windows.
+/// Response times at one offered rate over all windows.
+///
+/// Rates within a hundredth of each other count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// Requests a second asked for, the median of the windows.
+    /// Requested rate, in requests a second: the median of the windows.
     pub rate: f64,
     /// Requests a second answered, the median of the windows.
     pub achieved: f64,
-    /// The median of the windows between their least and greatest, in microseconds.
+    /// Response time in microseconds: the median of the windows, with their least and greatest as interval.
     pub response_us: Estimate,
 }
 
 impl Found {
-    /// Whether the rate is a lower bound of what the server takes.
+    /// Whether the rate is a lower bound of the server's capacity.
     pub fn is_lower_bound(&self) -> bool {
         matches!(self.limit, Limit::Client | Limit::Highest)
     }
 
-    /// The latency-throughput curve at a percentile, by rising rate; windows that the client held back are
-    /// left out.
+    /// Returns the latency-throughput curve at a percentile, by rising rate.
+    ///
+    /// Windows that the client held back are left out.
     pub fn curve(&self, percentile: f64) -> Vec<CurvePoint> {
         curve(&self.steps, percentile)
     }
 }
 
-/// Searches for the highest rate that keeps the target, and tells every window to `progress`.
+/// Searches for the highest rate that keeps the target, and passes every window to `progress`.
 ///
 /// # Errors
 ///
@@ -356,7 +367,7 @@ impl Bracket {
     }
 }
 
-/// Where a search for a bracket ended.
+/// The result of a search for a bracket.
 enum Bracketed {
     Within(Bracket),
     AllKept,
@@ -408,26 +419,29 @@ impl<P: Probe> Search<'_, P> {
         Ok(Bracketed::Within(bracket))
     }
 
-    /// Repeats the search around what the climb found and takes the mean and the spread of the results.
+    /// Repeats the search around the climb's bracket, and returns the results' mean and spread.
     fn rounds(&mut self, found: Bracket) -> Result<Estimate, P::Error> {
         let n_rounds = self.bounds.n_rounds;
         let mut logarithms = Vec::new();
         for round in 1..=n_rounds {
-            // The brackets are shifted against each other, or every round would try the same few rates.
+            // The brackets are shifted against each other. Otherwise every round would try the same few
+            // rates.
             let shift = f64::from(round) / f64::from(n_rounds + 1) - 0.5;
             let center = found.middle() * (1.0 + shift * self.bounds.resolution);
             logarithms.push(self.round(round, center)?.ln());
         }
         let (mean, deviation) = stats::moments(&logarithms).expect("there are two rounds at least");
-        // Twice the variance of a mean: this search's and the other's that is expected to land in the
-        // interval.
+        // This is twice the variance of a mean: that of this search, and that of another search expected to
+        // land in the interval.
         let spread = stats::student(logarithms.len() - 1) * deviation * (2.0 / f64::from(n_rounds)).sqrt();
         let half = spread.max(self.bounds.resolution);
         let within = |logarithm: f64| logarithm.exp().clamp(self.bounds.lowest, self.bounds.highest);
         Ok(Estimate { value: mean.exp(), low: within(mean - half), high: within(mean + half) })
     }
 
-    /// One search in fresh windows, from a bracket around `center` that it may leave on either side.
+    /// Searches once in fresh windows, from a bracket around `center`.
+    ///
+    /// The search may leave the bracket on either side.
     fn round(&mut self, round: u32, center: f64) -> Result<f64, P::Error> {
         let phase = Phase::Round(round);
         let keeps = |search: &mut Self, rate: f64| search.majority_keeps(phase, rate);
@@ -457,8 +471,9 @@ impl<P: Probe> Search<'_, P> {
         Ok(bracket.middle())
     }
 
-    /// Goes on from a rate already judged, by `factor` a step, until the judgement turns or a bound is
-    /// reached.
+    /// Continues from a judged rate until the judgement turns or a bound is reached.
+    ///
+    /// Each step changes the rate by `factor`.
     fn walk(
         &mut self,
         from: f64,
@@ -503,12 +518,15 @@ impl<P: Probe> Search<'_, P> {
         Ok(())
     }
 
-    /// Whether one window of two keeps the target: enough to go on climbing far below the rate sought.
+    /// Whether one window of two keeps the target. That is enough to continue climbing far below the final
+    /// rate.
     fn either_keeps(&mut self, rate: f64) -> Result<bool, P::Error> {
         Ok(self.keeps(Phase::Climb, rate)? || self.keeps(Phase::Climb, rate)?)
     }
 
-    /// Whether two windows of three keep the target; the third is measured only if the first two differ.
+    /// Whether two windows of three keep the target.
+    ///
+    /// The third is measured only if the first two differ.
     fn majority_keeps(&mut self, phase: Phase, rate: f64) -> Result<bool, P::Error> {
         let (first, second) = (self.keeps(phase, rate)?, self.keeps(phase, rate)?);
         if first == second { Ok(first) } else { self.keeps(phase, rate) }
@@ -551,7 +569,9 @@ impl<P: Probe> Search<'_, P> {
         }
     }
 
-    /// The windows that missed the target in the rounds, or in the climb where there were no rounds.
+    /// The windows of the rounds that missed the target.
+    ///
+    /// Where there were no rounds, they are those of the climb.
     fn missed_nearby(&self) -> impl Iterator<Item = &Step> {
         let is_round = |step: &&Step| matches!(step.phase, Phase::Round(_));
         let has_rounds = self.steps.iter().any(|step| is_round(&step));
@@ -575,8 +595,9 @@ enum Direction {
     Down,
 }
 
-/// Rates up to this factor apart are one point of the curve: the rounds try many that differ by less than
-/// matters.
+/// The largest factor between rates of one point of the curve.
+///
+/// The rounds try many rates whose difference is unimportant.
 const NEARBY: f64 = 1.01;
 
 fn curve(steps: &[Step], percentile: f64) -> Vec<CurvePoint> {
@@ -606,7 +627,8 @@ fn curve(steps: &[Step], percentile: f64) -> Vec<CurvePoint> {
 }
 
 fn knee(steps: &[Step]) -> Option<Knee> {
-    // Windows that kept up: in a broken one the median belongs to a queue that grows, not to the rate.
+    // Only windows that kept up count. In a broken one the median belongs to a growing queue, not to the
+    // rate.
     let kept_up: Vec<Step> = steps
         .iter()
         .filter(|step| {

@@ -25,23 +25,27 @@ impl Estimate {
         (self.low..=self.high).contains(&figure)
     }
 
-    /// The same estimate in another unit, or under any other function that grows.
+    /// Returns the same estimate in another unit, or under any other function that grows.
     pub fn map(self, growing: impl Fn(f64) -> f64) -> Self {
         Self { value: growing(self.value), low: growing(self.low), high: growing(self.high) }
     }
 
-    /// Half the interval's width as a share of the figure.
+    /// Returns half the interval's width as a share of the figure.
     pub fn relative_error(&self) -> f64 {
         (self.high - self.low) / 2.0 / self.value.abs()
     }
 }
 
-/// The middle of the samples, or the mean of the middle two; `None` without samples.
+/// Returns the median: the middle sample, or the mean of the middle two.
+///
+/// It is `None` without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
 }
 
-/// The quantile at `share` of the samples, between neighbours by a straight line; `None` without samples.
+/// Returns the quantile at `share` of the samples; `None` without samples.
+///
+/// Between two samples it follows a straight line.
 pub fn quantile(samples: &[f64], share: f64) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -50,18 +54,18 @@ pub fn quantile(samples: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// The mean with Student's interval; `None` for fewer than two samples, which have no spread.
+/// Returns the mean with Student's interval; `None` for fewer than two samples.
 pub fn mean(samples: &[f64]) -> Option<Estimate> {
     let (mean, deviation) = moments(samples)?;
     let half = student(samples.len() - 1) * deviation / (samples.len() as f64).sqrt();
     Some(Estimate { value: mean, low: mean - half, high: mean + half })
 }
 
-/// The geometric mean of `first / second` over runs in pairs, with Student's interval on the logarithms.
+/// Returns the geometric mean of `first / second` over runs in pairs.
 ///
-/// Pairs that ran in turns share what disturbed both, so the interval is narrower than that of two separate
-/// means, and logarithms make `ratio(a, b)` and `ratio(b, a)` each other's inverse. `None` for fewer than two
-/// pairs, or for a figure that is not above zero.
+/// Its interval is Student's on the logarithms. Pairs that ran in turns share most disturbances, so the
+/// interval is narrower than that of two separate means. Logarithms make `ratio(a, b)` and `ratio(b, a)` each
+/// other's inverse. The result is `None` for fewer than two pairs, or for a figure that is not above zero.
 pub fn ratio(pairs: &[(f64, f64)]) -> Option<Estimate> {
     if pairs.iter().any(|&(first, second)| !(first > 0.0 && second > 0.0)) {
         return None;
@@ -70,12 +74,12 @@ pub fn ratio(pairs: &[(f64, f64)]) -> Option<Estimate> {
     Some(mean(&logarithms)?.map(f64::exp))
 }
 
-/// Any statistic of the samples with its bias-corrected bootstrap interval (Efron 1987, without
-/// acceleration).
+/// Returns any statistic of the samples with its bias-corrected bootstrap interval.
 ///
-/// For figures that have no formula, such as a median or a percentile of runs. With fewer than about ten
-/// samples it is too narrow, and [`mean`] of logarithms serves better. Equal seeds give equal intervals;
-/// `None` for fewer than two samples.
+/// The method is Efron's of 1987, without acceleration. It serves figures without a formula, such as a median
+/// or a percentile of runs. With fewer than about ten samples its interval is too narrow, and [`mean`] of
+/// logarithms serves better. Equal seeds return equal intervals. The result is `None` for fewer than two
+/// samples.
 pub fn bootstrap(samples: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) -> Option<Estimate> {
     const RESAMPLES: usize = 2000;
     if samples.len() < 2 {
@@ -90,7 +94,7 @@ pub fn bootstrap(samples: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) 
         })
         .collect();
 
-    // Half of the equal ones count as below, or a median that repeats a sample would seem biased.
+    // Half of the equal ones count as below. Otherwise a median that repeats a sample would seem biased.
     let below = resampled.iter().filter(|&&other| other < value).count() as f64;
     let equal = resampled.iter().filter(|&&other| other == value).count() as f64;
     let share = ((below + equal / 2.0) / RESAMPLES as f64).clamp(1e-3, 1.0 - 1e-3);
@@ -100,7 +104,7 @@ pub fn bootstrap(samples: &[f64], seed: u64, statistic: impl Fn(&[f64]) -> f64) 
     Some(Estimate { value, low: end((1.0 - LEVEL) / 2.0)?, high: end((1.0 + LEVEL) / 2.0)? })
 }
 
-/// The arithmetic mean and the standard deviation of a sample; `None` for fewer than two.
+/// Returns the mean and the standard deviation of a sample; `None` for fewer than two.
 pub(super) fn moments(samples: &[f64]) -> Option<(f64, f64)> {
     let n = samples.len() as f64;
     if n < 2.0 {
@@ -111,8 +115,9 @@ pub(super) fn moments(samples: &[f64]) -> Option<(f64, f64)> {
     Some((mean, (squares / (n - 1.0)).sqrt()))
 }
 
-/// How many standard errors reach to either end of an interval, for an error estimated with this many degrees
-/// of freedom.
+/// Returns the number of standard errors from the figure to either end of its interval.
+///
+/// The error is estimated with this many degrees of freedom.
 ///
 /// # Panics
 ///
@@ -173,7 +178,7 @@ mod tests {
         assert!(estimate.contains(3.0) && estimate.relative_error() < 0.03, "{estimate:?}");
     }
 
-    /// Draws that are about normal, for tests that count how often an interval holds the truth.
+    /// Draws about normally, for tests that count how often an interval contains the true value.
     fn normal(random: &mut fastrand::Rng) -> f64 {
         (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
     }

@@ -1,11 +1,13 @@
-//! The Universal Scalability Law: throughput against threads, connections or nodes, and where it peaks.
+//! The Universal Scalability Law: throughput against threads, connections or nodes, and its peak.
 //!
-//! `X(n) = lambda n / (1 + sigma (n - 1) + kappa n (n - 1))` (Gunther, *Guerrilla Capacity Planning*, 2007):
-//! lambda is the throughput of one, sigma the share of work that waits for its turn, kappa the cost of
-//! keeping each pair in agreement. `n / X` is linear in `1/lambda`, `sigma/lambda` and `kappa/lambda`; the
-//! fit starts there and goes on by Gauss and Newton's method to the least squares of the *logarithms*,
-//! because a throughput's error is a share of it. No parameter may be negative, so a server that scales
-//! better than in proportion shows a sigma of zero.
+//! `X(n) = lambda n / (1 + sigma (n - 1) + kappa n (n - 1))` (Gunther, *Guerrilla Capacity Planning*, 2007).
+//! Lambda is the throughput of one, sigma the share of work that is serial, and kappa the cost of keeping
+//! each pair in agreement.
+//!
+//! `n / X` is linear in `1/lambda`, `sigma/lambda` and `kappa/lambda`, and the fit starts there. It continues
+//! by Gauss and Newton's method to the least squares of the *logarithms*, because a throughput's error is a
+//! share of it. No parameter may be negative, so a server that scales better than in proportion shows a sigma
+//! of zero.
 
 use serde::Serialize;
 
@@ -32,12 +34,14 @@ pub struct Fit {
 /// The n with the greatest throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Peak {
-    /// Where it is. The interval combines the ends of sigma's and kappa's, so it is rather too wide than too
+    /// The count at the peak.
+    ///
+    /// The interval combines the ends of sigma's and kappa's, so it tends to be too wide rather than too
     /// narrow.
     pub n: Estimate,
     /// The throughput there.
     pub throughput: f64,
-    /// Whether it lies beyond what was measured.
+    /// Whether the peak lies beyond the measured counts.
     pub extrapolated: bool,
 }
 
@@ -46,18 +50,18 @@ pub struct Peak {
 pub struct Prediction {
     /// The prediction.
     pub value: f64,
-    /// A measurement there would be above this,
+    /// The lower end of the interval for a measurement.
     pub low: f64,
-    /// and below this.
+    /// The upper end of the interval for a measurement.
     pub high: f64,
-    /// Whether n lies outside what was measured, where only the law itself vouches for the interval.
+    /// Whether n lies outside the measured counts. There the interval rests on the law alone.
     pub extrapolated: bool,
 }
 
-/// Why there is no fit.
+/// The reason why there is no fit.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum UslError {
-    /// Three parameters and an error cannot be fitted to this few points.
+    /// There are too few points for three parameters and an error.
     #[error(
         "the scalability law needs at least four measurements at three different counts; there are {n_points} at {n_counts}"
     )]
@@ -75,7 +79,7 @@ pub enum UslError {
         /// The throughput.
         throughput: f64,
     },
-    /// The points fall faster than the law can, so that no throughput of one fits them.
+    /// The points fall faster than the law can, so no throughput of one fits them.
     #[error("the measurements do not follow the scalability law: throughput falls too fast with the count")]
     Unfit,
 }
@@ -84,8 +88,8 @@ pub enum UslError {
 ///
 /// # Errors
 ///
-/// If there are fewer than four points or three different n, a figure is not above zero, or the points fall
-/// faster than the law can.
+/// If there are fewer than four points or three different n, or a figure is not above zero. The points may
+/// also fall faster than the law can.
 pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
     let is_positive = |figure: f64| figure > 0.0 && figure.is_finite();
     if let Some(&(n, throughput)) = points.iter().find(|&&(n, x)| !is_positive(n) || !is_positive(x)) {
@@ -124,8 +128,10 @@ pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
 }
 
 impl Fit {
-    /// Where throughput is greatest, if it is anywhere: without kappa it rises for ever, if ever more slowly.
-    /// Where more only wait for each other, that is at one.
+    /// Returns the n with the greatest throughput, if there is one.
+    ///
+    /// Without kappa, throughput rises without end, although ever more slowly. Where all work is serial, the
+    /// peak is at one.
     pub fn peak(&self) -> Option<Peak> {
         let at = |sigma: f64, kappa: f64| match (1.0 - sigma).max(0.0) {
             0.0 => 1.0,
@@ -144,13 +150,13 @@ impl Fit {
         Some(Peak { n, throughput, extrapolated: self.is_extrapolated(value) })
     }
 
-    /// Predicts the throughput that would be measured at `n`.
+    /// Predicts the throughput of a measurement at `n`.
     pub fn at(&self, n: f64) -> Prediction {
         let cost = self.cost(n);
-        // What is not known of the curve, and the error of one more measurement.
+        // The variance of the curve, and that of one more measurement.
         let variance = self.solution.variance(&terms(n)) + self.solution.residual_variance() * cost * cost;
         let half = stats::student(self.solution.degrees_of_freedom) * variance.sqrt();
-        // Nothing scales better than in proportion under this law.
+        // Under this law nothing scales better than in proportion.
         let proportional = self.lambda.high * n.max(1.0);
         let high = if cost > half { (n / (cost - half)).min(proportional) } else { proportional };
         let value = n / cost;
@@ -179,7 +185,7 @@ impl Fit {
     }
 }
 
-/// Finds the coefficients of `n / X`, with the least squares of the logarithms of X.
+/// Finds the coefficients of `n / X` with the least squares of X's logarithms.
 fn solve(points: &[(f64, f64)]) -> Option<Solution> {
     let start: Vec<f64> = points.iter().map(|(n, throughput)| n / throughput).collect();
     let squares = |coefficients: &[f64]| -> f64 {
@@ -189,7 +195,7 @@ fn solve(points: &[(f64, f64)]) -> Option<Solution> {
     let mut least = squares(&solution.coefficients);
     for _ in 0..100 {
         let costs: Vec<f64> = points.iter().map(|&(n, _)| cost(&solution.coefficients, n)).collect();
-        // To first order, ln(cost) moves by the change of cost over cost, and cost is its own such change.
+        // To first order, ln(cost) changes by the change of cost over cost. Cost is its own such change.
         let full = step(points, &costs, |row| 1.0 + (points[row].0 / points[row].1 / costs[row]).ln())?;
         let shares = (0..30).map(|halvings| 0.5_f64.powi(halvings));
         let better = shares

@@ -1,8 +1,8 @@
-//! From what is needed to how many instances.
+//! The number of instances for the needs of a month.
 
 use serde::Serialize;
 
-/// What one instance is counted on to give, head-room taken off.
+/// The planned capacity of one instance, without the head-room.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Instance {
     /// Requests a second.
@@ -11,12 +11,12 @@ pub struct Instance {
     pub memory_bytes: f64,
 }
 
-/// What a month needs of all instances together, copies not counted.
+/// The needs of a month over all instances, copies not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Needs {
     /// Requests a second.
     pub rate: f64,
-    /// Keys.
+    /// The number of keys.
     pub n_keys: u64,
     /// Cores of servers, head-room included.
     pub cores: f64,
@@ -29,15 +29,15 @@ pub struct Needs {
 /// A month of the plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Month {
-    /// Which, counted from today.
+    /// The number of the month, counted from today.
     pub month: u32,
-    /// What it needs.
+    /// The needs of the month.
     pub needs: Needs,
-    /// Instances that give it, copies not counted.
+    /// Instances that meet the needs, copies not counted.
     pub n_instances: u64,
-    /// The same with copies.
+    /// The number of instances with their copies.
     pub n_with_copies: u64,
-    /// What decides their number: `rate` or `memory`.
+    /// The need that decides their number: `rate` or `memory`.
     pub short_of: &'static str,
 }
 
@@ -46,7 +46,8 @@ impl Month {
     pub fn new(month: u32, needs: Needs, instance: &Instance, redundancy: u64) -> Self {
         let for_rate = needs.rate / instance.rate;
         let for_memory = needs.memory_bytes / instance.memory_bytes;
-        // A sliver above a whole number is rounding: the default rate of today is just that of one instance.
+        // A tiny excess over a whole number is rounding: the default rate of today is exactly that of one
+        // instance.
         let n_instances = ((for_rate.max(for_memory) - 1e-9).ceil() as u64).max(1);
         Self {
             month,

@@ -18,19 +18,19 @@ pub struct Options {
     pub(super) load: LoadOptions,
     #[command(flatten)]
     pub(super) search: SearchOptions,
-    /// Requests a second today; by default the workload's rate, or what one instance takes.
+    /// Requests a second today; by default the workload's rate, or the planned capacity of one instance.
     #[arg(long, value_name = "RATE")]
     pub(super) rate_now: Option<f64>,
     /// Keys today; by default the workload's.
     #[arg(long, value_name = "N")]
     pub(super) keys_now: Option<u64>,
-    /// By how much rate and keys grow each month.
+    /// Monthly growth of rate and keys.
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
     pub(super) growth: f64,
     /// Months to look ahead.
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(super) months: u32,
-    /// How much of an instance's rate and memory stays free.
+    /// Share of an instance's rate and memory that stays free.
     #[arg(long, value_name = "PERCENT", default_value = "30%", value_parser = percent)]
     pub(super) headroom: f64,
     /// Copies of each instance, as replicas, beside it.
@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(super) fit_keys: u64,
     /// With {threads} in --spawn: throughput is measured at these counts instead of counts of connections,
-    /// and all else with the count that gives most.
+    /// and all else with the count of the highest throughput.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 2, 3, 4],
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) thread_counts: Vec<u32>,

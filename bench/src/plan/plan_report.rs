@@ -1,4 +1,4 @@
-//! A plan, and what it was made from.
+//! A plan, and its measurements.
 
 use std::fmt;
 
@@ -13,21 +13,21 @@ use crate::report::RunReport;
 /// A plan, as it is written.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
-    /// `braid-bench/plan`.
+    /// The name of the schema: `braid-bench/plan`.
     pub schema: &'static str,
     /// Version of the JSON.
     pub schema_version: u32,
     /// The plan in words.
     pub words: Vec<String>,
-    /// The rate one instance takes.
+    /// The rate that one instance takes.
     pub found: Found,
-    /// Threads of the server that was measured: the count that gave most, if they were counted.
+    /// Threads of the measured server, if threads were counted: the count of the highest throughput.
     pub threads: Option<u32>,
     /// Memory by population.
     pub memory: Option<Memory>,
-    /// Memory beyond the keys' that the run took: the connections' buffers, and what the run itself wrote.
+    /// Memory of the run beyond the keys': the connections' buffers, and the run's own writes.
     pub buffers_bytes: Option<u64>,
-    /// Throughput by count; nothing where it follows no law.
+    /// Throughput by count; `None` where it follows no law.
     pub scaling: Option<Scaling>,
     /// Month by month, today first.
     pub months: Vec<Month>,
@@ -40,7 +40,7 @@ pub struct PlanReport {
 /// Memory as measured and fitted.
 #[derive(Debug, Serialize)]
 pub struct Memory {
-    /// What was measured.
+    /// The measured samples.
     pub samples: Vec<MemorySample>,
     /// The regression.
     pub fit: memory::Fit,
@@ -51,7 +51,7 @@ pub struct Memory {
 /// Throughput as measured and fitted.
 #[derive(Debug, Serialize)]
 pub struct Scaling {
-    /// What was counted.
+    /// The kind of count.
     pub counted: Counted,
     /// Counts and requests a second.
     pub points: Vec<(f64, f64)>,
@@ -59,23 +59,23 @@ pub struct Scaling {
     pub fit: usl::Fit,
 }
 
-/// What a law was sought over.
+/// The count over which a law was fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counted {
-    /// Of the load, on one server.
+    /// The load's connections, on one server.
     Connections,
-    /// Of the server, as its command line says.
+    /// The server's threads, as its command line says.
     Threads,
 }
 
-/// What was measured follows no law.
+/// The error for measurements that follow no law.
 #[derive(Debug, thiserror::Error)]
 #[error("Throughput against {counted} gives no law: {why}")]
 pub struct NoLaw {
-    /// What was counted.
+    /// The kind of count.
     pub counted: Counted,
-    /// What keeps the law from being fitted.
+    /// The reason why the law cannot be fitted.
     pub why: usl::UslError,
 }
 
@@ -90,7 +90,7 @@ impl Scaling {
 }
 
 impl Counted {
-    /// This many of them, in words.
+    /// Writes the count with its noun, in words.
     pub fn counting(self, count: u32) -> String {
         let noun = self.to_string();
         if count == 1 { format!("1 {}", noun.trim_end_matches('s')) } else { format!("{count} {noun}") }
@@ -106,7 +106,7 @@ impl fmt::Display for Counted {
     }
 }
 
-/// What the server held at most while it ran beyond what it held before.
+/// Returns the server's peak memory during the run beyond its memory before.
 pub fn buffers_bytes(run: &RunReport) -> Option<u64> {
     let before = run.server_use.resident_bytes_before?;
     Some(run.server_peak_bytes?.saturating_sub(before))

@@ -1,4 +1,4 @@
-//! The plan in words: one sentence, or a few, about each thing that was measured or follows from it.
+//! The plan in words: one sentence, or a few, about each measurement and each consequence.
 
 use braid_bench::model::search::{Found, Limit};
 use braid_bench::model::stats::Estimate;
@@ -10,18 +10,18 @@ use super::plan_report::{Counted, Memory, NoLaw, Scaling, buffers_bytes};
 use crate::quantity::{bytes, interval, thousands};
 use crate::report::RunReport;
 
-/// More threads than this no instance is planned with.
+/// The most threads that a plan gives to an instance.
 const MOST_THREADS: u32 = 256;
-/// An interval whose ends are this many times apart says little.
+/// The ratio of an interval's ends from which the interval says little.
 const WIDE: f64 = 2.0;
 
-/// What the words are about.
+/// The content of the words.
 pub(super) struct Findings<'a> {
     pub(super) options: &'a Options,
-    /// Today first.
+    /// The months of the plan, today first.
     pub(super) months: &'a [Month],
     pub(super) found: &'a Found,
-    /// The threads that an instance was measured with, if they were counted.
+    /// The threads of the measured instance, if threads were counted.
     pub(super) n_threads: Option<u32>,
     pub(super) memory: Option<&'a Memory>,
     pub(super) scaling: &'a Result<Scaling, NoLaw>,
@@ -29,7 +29,7 @@ pub(super) struct Findings<'a> {
 }
 
 impl Findings<'_> {
-    /// All of it.
+    /// Returns all sentences.
     pub(super) fn sentences(&self) -> Vec<String> {
         let mut words =
             vec![self.today(), self.at_the_end(), self.when_it_runs_out(), self.rate_of_an_instance()];
@@ -154,7 +154,9 @@ impl Findings<'_> {
         }
     }
 
-    /// How many threads give an instance with head-room what it needs at the end, by the law.
+    /// Returns a sentence on the threads that an instance with head-room needs at the end.
+    ///
+    /// The number follows from the law.
     fn threads_needed(&self, fit: &usl::Fit) -> String {
         let Options { headroom, .. } = self.options;
         let rate = self.end().needs.rate / self.end().n_instances as f64;
@@ -179,7 +181,7 @@ impl Findings<'_> {
     }
 }
 
-/// Why a rate is a lower bound, if it is one.
+/// Returns why a rate is a lower bound, if it is one.
 fn bound(limit: Limit) -> &'static str {
     match limit {
         Limit::Client => " (a lower bound: the client was the limit)",
@@ -205,7 +207,7 @@ fn law(counted: Counted, fit: &usl::Fit) -> String {
     )
 }
 
-/// One of the law's, with its interval.
+/// Writes one of the law's coefficients with its interval.
 fn coefficient(Estimate { value, low, high }: Estimate, n_digits: usize) -> String {
     if high.is_finite() {
         format!("{value:.n_digits$} ({low:.n_digits$}..{high:.n_digits$})")
@@ -214,12 +216,12 @@ fn coefficient(Estimate { value, low, high }: Estimate, n_digits: usize) -> Stri
     }
 }
 
-/// What is asked of the instances.
+/// Writes the load on the instances.
 fn asked(needs: &Needs) -> String {
     format!("{} requests a second over {} keys", thousands(needs.rate), thousands(needs.n_keys as f64))
 }
 
-/// What that takes.
+/// Writes the resources for the load.
 fn resources(needs: &Needs) -> String {
     format!(
         "{:.1} cores, {} of memory and {:.0} Mbit/s",

@@ -1,12 +1,12 @@
-//! From values to places, and the ticks that say which.
+//! The conversion of values to places, and the ticks of an axis.
 
 use super::{Axis, Scale, Unit, byte_unit, digits};
 
-/// A line of the grid, with a label or without.
+/// A line of the grid, with or without a label.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Tick {
     pub value: f64,
-    /// Empty for a minor one.
+    /// The label; empty for a minor tick.
     pub label: String,
 }
 
@@ -22,13 +22,15 @@ pub(super) enum End {
 pub(super) struct Projection {
     pub ticks: Vec<Tick>,
     scale: Scale,
-    /// The ends, in the terms of the scale.
+    /// The ends, in units of the scale.
     domain: (f64, f64),
     range: (f64, f64),
 }
 
 impl Projection {
-    /// Takes the domain from the values that must be shown; an axis without any shows 0 to 1, or 1 to 10.
+    /// Takes the domain from the values that must be shown.
+    ///
+    /// An axis without values shows 0 to 1, or 1 to 10.
     pub fn new(axis: &Axis, values: &[f64], end: End) -> Self {
         let shown = values.iter().copied().filter(|&value| is_shown(axis.scale, value));
         let (low, high) =
@@ -48,7 +50,7 @@ impl Projection {
         Self { range: (first, last), ..self }
     }
 
-    /// Drops the labels that would run into the one before.
+    /// Drops the labels that would overlap the one before.
     pub fn thinned(mut self, letter: f64) -> Self {
         let mut free = f64::NEG_INFINITY;
         for place in 0..self.ticks.len() {
@@ -70,7 +72,7 @@ impl Projection {
         is_shown(self.scale, value) && place >= self.domain.0 - 1e-9 && place <= self.domain.1 + 1e-9
     }
 
-    /// The place of a value; beyond the ends for one that is not shown.
+    /// The place of a value. For a value that is not shown, it lies beyond the ends.
     pub fn place(&self, value: f64) -> f64 {
         let share = (transform(self.scale, value) - self.domain.0) / (self.domain.1 - self.domain.0);
         let share = if share.is_nan() { 0.0 } else { share.clamp(-10.0, 10.0) };
@@ -99,7 +101,7 @@ fn linear(unit: Unit, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
     let high = if high > 0.0 { high } else { 1.0 };
     // Bytes are round in their own unit, not in thousands.
     let divisor = if unit == Unit::Bytes { byte_unit(high).0 } else { 1.0 };
-    // Labels below each other have room for fewer steps than lines of the grid beside each other.
+    // Labels below each other leave room for fewer steps than labels beside each other.
     let n_most = if end == End::Rounded { 4.5 } else { 6.0 };
     let step = nice(high / divisor / n_most) * divisor;
     let n_steps = match end {
@@ -117,7 +119,7 @@ fn linear(unit: Unit, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
     (0.0, end, ticks)
 }
 
-/// Labels of one axis share a unit: 0.5 M beside 1 M, not 500 k.
+/// Writes a label. Labels of one axis share a unit: 0.5 M beside 1 M, not 500 k.
 fn label(unit: Unit, value: f64, high: f64) -> String {
     let (divisor, suffix) = match unit {
         Unit::Bytes => {
@@ -134,7 +136,7 @@ fn label(unit: Unit, value: f64, high: f64) -> String {
     format!("{}{suffix}", digits(value / divisor))
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is not below `step`.
+/// The least of 1, 2 and 5 times a power of ten not below `step`.
 fn nice(step: f64) -> f64 {
     let power = 10.0_f64.powf(step.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -152,13 +154,13 @@ fn log(unit: Unit, low: f64, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
     let (low, high) = match end {
         End::Rounded if below() < above() => (below(), above()),
         End::Exact if low < high => (low, high),
-        // One value alone gets a decade around it.
+        // A single value is centred in a decade.
         End::Rounded | End::Exact => (low / 3.2, high * 3.2),
     };
     let decades = (high / low).log10();
     let inside = |value: &f64| *value >= low * 0.999 && *value <= high * 1.001;
     let ticks = if decades < 0.7 {
-        // Less than a factor of five: even steps say more than powers.
+        // The range is less than a factor of five, so even steps are clearer than powers.
         let step = nice((high - low) / 4.0);
         let first = (low / step - 1e-9).ceil() as u64;
         let values = (first..).map(|place| place as f64 * step).take_while(inside);

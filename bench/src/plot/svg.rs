@@ -1,4 +1,4 @@
-//! The few SVG elements that a chart is made of.
+//! The few SVG elements of a chart.
 
 use std::fmt::{self, Write as _};
 
@@ -23,7 +23,7 @@ impl Svg {
         self.text
     }
 
-    /// Opens the group whose colour is that of a series.
+    /// Opens the group with the colour of a series.
     pub fn open_series(&mut self, colour: usize) {
         self.write(format_args!("<g class=\"series-{}\">", colour + 1));
     }

@@ -1,4 +1,4 @@
-//! What a chart contains, as text; how it looks is for eyes.
+//! The content of a chart, as text. Its look is judged by eye.
 
 use super::*;
 

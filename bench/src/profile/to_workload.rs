@@ -1,18 +1,21 @@
-//! From a profile to a workload.
+//! The conversion of a profile to a workload.
 
 use super::{Profile, Sizes, TypeProfile};
 use crate::workload::{Command, Expiry, Keys, Population, Size, Values, Workload};
 
-/// Elements that a collection is filled with at most; longer ones are rare and would make the file long.
+/// The most elements of a filled collection.
+///
+/// Longer ones are rare and would make the file long.
 const MAX_ELEMENTS: u64 = 128;
-/// What a server keeps beside an element and beside a key, about; it is taken off MEMORY USAGE to guess
-/// elements' sizes.
+/// A server's approximate overhead for an element and for a key.
+///
+/// It is subtracted from MEMORY USAGE to guess the elements' sizes.
 const ELEMENT_OVERHEAD: f64 = 16.0;
 const KEY_OVERHEAD: f64 = 80.0;
-/// The class of keys that a command without a known type works on.
+/// The class of keys for a command without a known type.
 const STRING: &str = "string";
 
-/// Commands as templates: name, type of its key, whether it only reads, and its arguments after the key.
+/// Commands as templates: name, type of its key, whether it only reads, and the arguments after the key.
 const COMMANDS: &[(&str, &str, bool, &[&str])] = &[
     ("get", STRING, true, &[]),
     ("set", STRING, false, &["{value}", "{expire}"]),
@@ -68,7 +71,7 @@ const COMMANDS: &[(&str, &str, bool, &[&str])] = &[
 ];
 
 impl Profile {
-    /// The workload as TOML, with what is assumed said in comments.
+    /// Returns the workload as TOML, with its assumptions in comments.
     pub(super) fn toml(&self) -> String {
         let workload = self.workload();
         let mut text = String::from(
@@ -115,7 +118,7 @@ impl Profile {
         }
     }
 
-    /// Bytes of a key's name after its type.
+    /// The size in bytes of a key's name after its type.
     fn name_size(&self) -> Size {
         let longest_type = self.types.keys().map(|kind| kind.len() + 1).max().unwrap_or(0) as u64;
         let mut shorter = Sizes::default();
@@ -168,7 +171,7 @@ impl TypeProfile {
         (self.lengths.mean().round() as u64).clamp(1, MAX_ELEMENTS)
     }
 
-    /// What an element has of the memory, what the server adds taken off.
+    /// An element's share of the memory, without the server's overhead.
     fn element_bytes(&self, kind: &str) -> u64 {
         let n_elements = self.lengths.mean().max(1.0);
         let each = (self.memory_bytes / self.n_keys.max(1.0) - KEY_OVERHEAD) / n_elements - ELEMENT_OVERHEAD;
@@ -214,7 +217,7 @@ pub(super) mod tests {
         all
     }
 
-    /// Strings and hashes, of which some commands are known and one is not.
+    /// A profile of strings and hashes, with some known commands and one unknown.
     pub(in crate::profile) fn profile() -> Profile {
         let strings = TypeProfile {
             n_keys: 800.0,

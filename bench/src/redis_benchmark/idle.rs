@@ -1,4 +1,4 @@
-//! `-I`: connections that are opened and then say nothing.
+//! `-I`: connections that are opened and then stay silent.
 
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -11,11 +11,12 @@ use socket2::Socket;
 use crate::address::Address;
 use crate::error::{BenchError, Doing};
 
-/// How often their number is shown.
+/// The time between two displays of their number.
 const TURN: Duration = Duration::from_millis(250);
 
-/// Opens the connections and holds them until the server closes one, telling their number now and then.
-/// Nothing is sent, not even the password.
+/// Opens the connections and holds them until the server closes one.
+///
+/// It reports their number now and then. Nothing is sent, not even the password.
 ///
 /// # Errors
 /// When a connection cannot be opened, and when one is closed; it does not return otherwise.
@@ -47,7 +48,7 @@ pub(super) fn hold(
     }
 }
 
-/// Passes over what a server says unasked.
+/// Discards unrequested output of a server.
 fn drain(socket: &mut Socket) -> io::Result<()> {
     let mut buffer = [0; 1024];
     loop {

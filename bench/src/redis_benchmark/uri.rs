@@ -1,11 +1,11 @@
-//! `redis://[[user]:password@][host][:port][/db]`, as redis-benchmark's `-u` takes it.
+//! `redis://[[user]:password@][host][:port][/db]`, the URI that redis-benchmark's `-u` takes.
 
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// What a URI says of a server. What it leaves out, other options say.
+/// The parts of a server's URI. Other options supply the missing ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Uri {
     pub(super) host: Option<String>,
@@ -40,7 +40,7 @@ impl FromStr for Uri {
     }
 }
 
-/// A part with its escapes resolved; nothing where it is empty.
+/// Returns a part with its escapes resolved; `None` where it is empty.
 fn named(part: &str) -> Result<Option<String>, String> {
     let text = percent_decode_str(part).decode_utf8().map_err(|_| format!("{part} is no UTF-8"))?;
     Ok((!text.is_empty()).then(|| text.into_owned()))

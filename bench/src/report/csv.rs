@@ -34,7 +34,7 @@ fn row(kind: &str, name: &str, done: u64, errors: u64, rate: f64, times: &Percen
     )
 }
 
-/// A cell as RFC 4180 wants it.
+/// Quotes a cell as RFC 4180 requires.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))

@@ -1,4 +1,6 @@
-//! The response times of each second as an HdrHistogram interval log, which HdrHistogram's own tools plot.
+//! The response times of each second as an HdrHistogram interval log.
+//!
+//! HdrHistogram's own tools plot it.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +9,7 @@ use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
 use crate::engine::Outcome;
 
-/// Nanoseconds in a millisecond: the unit that the log's readers expect for the maximum.
+/// Nanoseconds in a millisecond: readers of the log expect the maximum in milliseconds.
 const MAX_DIVISOR: f64 = 1e6;
 
 /// Writes the log. `start` is when the run began.

@@ -1,6 +1,6 @@
 //! A report as one page that needs nothing else: no network, no script, charts inline.
 //!
-//! Server names, flags and replies come from outside; the template escapes every text, and the charts escape
+//! Server names, flags and replies come from outside. The template escapes every text, and the charts escape
 //! theirs.
 
 pub mod charts;
@@ -9,14 +9,14 @@ use askama::Template;
 
 use crate::plot::{self, Chart, Series};
 
-/// What the page says, in the order that it says it.
+/// The content of the page, in the order of the page.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     /// The heading.
     pub title: String,
-    /// What was measured, in a sentence.
+    /// The subject of the measurement, in a sentence.
     pub subtitle: String,
-    /// What a reader must know before the figures, such as a limited client.
+    /// Warnings that a reader needs before the figures, such as a limited client.
     pub warnings: Vec<Warning>,
     /// The figures that matter most.
     pub figures: Vec<Figure>,
@@ -24,27 +24,27 @@ pub struct Page {
     pub plan: Vec<String>,
     /// Charts and tables.
     pub sections: Vec<Section>,
-    /// Under what the figures hold: server, machine, versions, flags, date.
+    /// The conditions under which the figures hold: server, machine, versions, flags, date.
     pub facts: Vec<Fact>,
 }
 
-/// Something that limits what the figures mean.
+/// A limit on the meaning of the figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// In capitals where the text report has it so: `CLIENT LIMITED`.
+    /// The headline, in capitals where the text report has it so: `CLIENT LIMITED`.
     pub headline: String,
-    /// What follows from it.
+    /// The consequence for the figures.
     pub text: String,
 }
 
 /// One large figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
-    /// What it is of.
+    /// The figure's name.
     pub name: String,
     /// The figure with its unit.
     pub value: String,
-    /// Its interval, or what it assumes.
+    /// Its interval, or its assumptions.
     pub note: String,
 }
 
@@ -57,7 +57,7 @@ pub struct Fact {
     pub value: String,
 }
 
-/// A heading and what belongs under it.
+/// A heading and the content under it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Section {
     /// The heading.
@@ -70,7 +70,7 @@ pub struct Section {
     pub tables: Vec<Table>,
 }
 
-/// A chart and what there is to see in it.
+/// A chart and its explanation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plate {
     /// The chart; its title is shown above it.
@@ -82,11 +82,11 @@ pub struct Plate {
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
-    /// What it shows.
+    /// The content of the table.
     pub caption: String,
     /// The names of the columns.
     pub head: Vec<String>,
-    /// Rows with as many cells; the first cell names the row.
+    /// The rows, each with a cell for each column; the first cell names the row.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -110,8 +110,9 @@ impl Plate {
         plot::chart(&self.chart)
     }
 
-    /// The chart's points in words, for those who cannot see them; longer series than a reader wants are left
-    /// out.
+    /// The chart's points in words, for readers who cannot see them.
+    ///
+    /// Series of more than `MOST` points are left out.
     fn readings(&self) -> Vec<[String; 3]> {
         const MOST: usize = 60;
         let reading = |series: &Series| -> Vec<[String; 3]> {

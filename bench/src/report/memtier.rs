@@ -1,6 +1,6 @@
-//! A report in the JSON of memtier_benchmark's `--json-out-file`, for tools that read that.
+//! A report in the JSON of memtier_benchmark's `--json-out-file`, for tools that read it.
 //!
-//! Times are in milliseconds there, and each command has its statistics under its name and a plural s.
+//! Times are in milliseconds there. Each command has its statistics under its name and a plural s.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -8,7 +8,7 @@ use crate::quantity::{bytes, thousands, time};
 use crate::table::Table;
 
 fn row(name: &str, count: String, times: &Percentiles) -> Vec<String> {
-    // Where nothing was measured, no time is zero.
+    // Where nothing was measured, a dash replaces the time.
     let told = |micros| if times.max > 0.0 { time(micros) } else { String::from("-") };
     let times = [times.mean, times.p50, times.p90, times.p99, times.p99_9, times.max].map(told);
     [name.to_owned(), count].into_iter().chain(times).collect()

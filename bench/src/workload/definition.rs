@@ -7,39 +7,38 @@ use serde::{Deserialize, Serialize};
 use super::keys::Keys;
 use super::size::Size;
 
-/// A load, described.
+/// A description of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workload {
-    /// What it is called in reports.
+    /// The workload's name in reports.
     pub name: String,
-    /// One sentence about it.
+    /// One sentence about the workload.
     pub summary: String,
-    /// Where random choices start: the same seed makes the same requests.
+    /// The seed of random choices. The same seed makes the same requests.
     pub seed: u64,
     /// Connections that send commands.
     pub connections: usize,
-    /// Requests that a connection sends at once; it sends the next when all are answered.
+    /// Requests that a connection sends at once. It sends the next ones when all are answered.
     pub pipeline: usize,
     /// Version of RESP: 2 or 3.
     pub protocol: u8,
-    /// Requests after which a connection is closed and opened anew.
+    /// The number of requests after which a connection is closed and opened again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reconnect_after: Option<u64>,
-    /// How long to measure.
+    /// The duration of the measurement.
     #[serde(with = "humantime_serde")]
     pub duration: Duration,
-    /// How long to run before that.
+    /// The time for which the load runs before the measurement.
     #[serde(with = "humantime_serde")]
     pub warmup: Duration,
-    /// Requests a second over all connections; without it each connection sends when it has been answered.
+    /// Requests a second over all connections; without it, each connection sends after its reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// When requests are due where there is a rate: `constant`, `poisson`, or `bursty:ON/OFF` as in
-    /// `bursty:100ms/900ms`.
+    /// The spread of a rate's requests: `constant`, `poisson`, or `bursty:ON/OFF` as in `bursty:100ms/900ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
-    /// The share of commands marked `read`, from 0 to 1, over their weights.
+    /// The share of commands marked `read`, from 0 to 1, which overrides their weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_share: Option<f64>,
     /// Keys to load before the run, so that reads hit.
@@ -51,10 +50,10 @@ pub struct Workload {
     pub values: Values,
     /// Times to live, for `{ttl}` and `{expire}`.
     pub expiry: Expiry,
-    /// What is sent; GET and SET where there are none.
+    /// The commands; GET and SET where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<Command>,
-    /// Connections that wait for what the commands send them.
+    /// Connections that wait for messages from the commands.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub consumers: Vec<Consumer>,
 }
@@ -84,7 +83,7 @@ impl Default for Workload {
     }
 }
 
-/// The values.
+/// The values of a workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Values {
@@ -102,7 +101,7 @@ impl Default for Values {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expiry {
-    /// The share of requests with `{expire}` that carry one, from 0 to 1.
+    /// The share of requests with `{expire}` that carry a time to live, 0 to 1.
     pub share: f64,
     /// Seconds to live.
     pub seconds: Size,
@@ -118,36 +117,38 @@ impl Default for Expiry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
-    /// How many keys; by default all that there are.
+    /// The number of keys; by default all of the workload's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// What is sent for each, the first `{key}` being its name.
+    /// The requests sent for each key; the first `{key}` is its name.
     pub requests: Vec<Vec<String>>,
 }
 
-/// One kind of request and how often it is sent.
+/// One kind of request, and its frequency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Command {
-    /// What it is called in reports; by default its first argument.
+    /// The command's name in reports; by default its first argument.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How often it is sent, against the weights of the others.
+    /// The frequency of the command, relative to the weights of the others.
     pub weight: f64,
-    /// Whether it only reads, for `read_share`.
+    /// Whether the command only reads, for `read_share`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read: bool,
-    /// Whether it is sent as a line of words, as from a terminal, without placeholders.
+    /// Whether the request is sent as a line of words, as from a terminal, without placeholders.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inline: bool,
     /// The request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Instead of `args`: requests to send between MULTI and EXEC.
+    /// Requests to send between MULTI and EXEC, instead of `args`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transaction: Vec<Vec<String>>,
-    /// Keys to WATCH before the transaction, which is sent once `reads` are answered, and again from the
-    /// start while EXEC finds a watched key changed.
+    /// Keys to WATCH before the transaction.
+    ///
+    /// The transaction is sent once `reads` are answered. It is sent again from the start while EXEC finds a
+    /// watched key changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watch: Vec<String>,
     /// Requests between WATCH and MULTI.
@@ -171,12 +172,12 @@ impl Default for Command {
 }
 
 impl Command {
-    /// One request of weight 1.
+    /// Makes a command of one request with weight 1.
     pub fn of(args: &[&str]) -> Self {
         Self { args: args.iter().map(|&arg| arg.to_owned()).collect(), ..Self::default() }
     }
 
-    /// As it is called in reports.
+    /// Returns the command's name in reports.
     pub fn title(&self) -> String {
         let first = |args: &[String]| args.first().map_or_else(String::new, |name| name.to_ascii_uppercase());
         match &self.name {
@@ -188,33 +189,35 @@ impl Command {
     }
 }
 
-/// Connections that wait: each sends `args` and counts what it receives.
+/// Connections that wait: each sends `args` and counts the messages that it receives.
 ///
 /// The time from a message's `{now}` to its arrival is the delivery time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Consumer {
-    /// How many.
+    /// The number of connections.
     pub connections: usize,
-    /// What each sends; `{connection}` is its number, from 0.
+    /// The request of each connection; `{connection}` is its number, from 0.
     pub args: Vec<String>,
-    /// Whether it sends the request again after each reply, as for BLPOP; a subscriber sends it once.
+    /// Whether the request is sent again after each reply, as for BLPOP. A subscriber sends it once.
     #[serde(default)]
     pub repeat: bool,
-    /// Bytes of a message, where each request of the load reaches each of these connections as one message of
-    /// that size. They are counted by their bytes and not read, which costs the client least. The load then
-    /// ends when all messages have arrived, or none has for five seconds.
+    /// The size of a message in bytes, for messages that are counted and not read.
+    ///
+    /// Each request of the load must reach each of these connections as one message of that size. Counting
+    /// them by their bytes costs the client least. The load then ends when all messages have arrived, or none
+    /// has for five seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_bytes: Option<u64>,
 }
 
 impl Workload {
-    /// As TOML.
+    /// Returns the workload as TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("a workload has only string keys")
     }
 
-    /// The commands with their weights, `read_share` taken into account.
+    /// Returns the commands with their weights, adjusted for `read_share`.
     pub(super) fn weighted_commands(&self) -> Vec<Command> {
         let mut commands = self.commands.clone();
         let mut read_share = self.read_share;

@@ -1,4 +1,4 @@
-//! From templates to the bytes of requests.
+//! The conversion of templates to the bytes of requests.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,19 +16,21 @@ use super::size::SizeSampler;
 use super::template::{self, Argument, NOW_MARKER, Piece};
 use crate::error::BenchError;
 
-/// Bytes that values are cut from.
+/// The size of the pool from which values are cut.
 const POOL_BYTES: usize = 64 * 1024;
-/// Requests of a connection under way at once while keys are loaded, and about how many bytes they may have.
+/// The bounds on requests that a connection has under way while keys are loaded.
+///
+/// The first is a number, the second an approximate size in bytes.
 const PRELOAD_PIPELINE: u64 = 64;
 const PRELOAD_BYTES: u64 = 256 * 1024;
 const NOW_DIGITS: usize = 16;
 
-/// A workload made ready: shared by all that draw from it.
+/// A workload made ready, shared by all generators that draw from it.
 #[derive(Debug)]
 pub struct Compiled {
     workload: Workload,
     commands: Vec<CompiledCommand>,
-    /// Nothing where there is one command only.
+    /// The choice by weight; `None` where there is only one command.
     choice: Option<WeightedAliasIndex<f64>>,
     consumers: Vec<Vec<Step>>,
     key_names: KeyNames,
@@ -39,14 +41,16 @@ pub struct Compiled {
     is_staged: bool,
     pool: Vec<u8>,
     next_new: Arc<AtomicU64>,
-    /// Where a sequence begins.
+    /// The first key of a sequence.
     first_key: u64,
 }
 
 #[derive(Debug)]
 struct CompiledCommand {
     title: String,
-    /// One, or two where keys are watched: the second is sent when the first is answered.
+    /// The stages of the command.
+    ///
+    /// There is one, or two where keys are watched. The second is sent when the first is answered.
     stages: Vec<Stage>,
 }
 
@@ -61,24 +65,24 @@ struct Stage {
 #[derive(Debug)]
 struct Request {
     steps: Vec<Step>,
-    /// The same without its time to live, where the request has an `{expire}`.
+    /// The same steps without the time to live, where the request has an `{expire}`.
     lasting: Option<Vec<Step>>,
 }
 
-/// What to append next.
+/// The next bytes to append.
 #[derive(Clone)]
 enum Step {
-    /// These bytes: headers of RESP, literals, or both.
+    /// Fixed bytes: headers of RESP, literals, or both.
     Bytes(Vec<u8>),
-    /// A piece whose length is announced already.
+    /// A piece whose length has already been written.
     Piece(Piece),
-    /// An argument whose length is known once it is there.
+    /// An argument whose length is known only once it is written.
     Sized(Vec<Piece>),
-    /// A whole request, written from the number of a key.
+    /// A whole request, written from a key's number.
     Written(Arc<WriteRequest>),
 }
 
-/// Appends the request of a number.
+/// Appends the request of the given number.
 type WriteRequest = dyn Fn(u64, &mut Vec<u8>) + Send + Sync;
 
 impl fmt::Debug for Step {
@@ -92,12 +96,12 @@ impl fmt::Debug for Step {
     }
 }
 
-/// What a generator does not know by itself.
+/// The inputs of a request that a generator does not choose.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moment {
-    /// When the request is due, in nanoseconds since the run began.
+    /// The time at which the request is due, in nanoseconds since the run began.
     pub due_nanos: u64,
-    /// Which connection sends it.
+    /// The connection that sends it.
     pub connection: usize,
 }
 
@@ -106,7 +110,7 @@ pub struct Moment {
 pub struct Issued {
     /// Index of its command among [`Compiled::titles`].
     pub command: usize,
-    /// Replies that answer it.
+    /// The number of replies that answer it.
     pub n_replies: u32,
     /// The key drawn last, for [`Generator::append_stage`].
     pub key: u64,
@@ -121,8 +125,7 @@ impl Compiled {
         Self::of_commands(workload, &workload.weighted_commands())
     }
 
-    /// Makes the requests of a population ready, for the sequence of those of its keys whose numbers are in
-    /// `keys`.
+    /// Makes ready a population's requests for the keys whose numbers are in `keys`.
     ///
     /// # Errors
     /// As [`Compiled::new`].
@@ -149,8 +152,9 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Makes requests ready that no template describes: a sequence of `n_requests`, of which `write` appends
-    /// each by its number. Each is one request with one reply.
+    /// Makes ready a sequence of `n_requests` requests that no template describes.
+    ///
+    /// `write` appends each by its number. Each is one request with one reply.
     ///
     /// # Errors
     /// When there is no request or no connection.
@@ -188,7 +192,7 @@ impl Compiled {
             next_new: Arc::new(AtomicU64::new(workload.keys.count)),
             first_key: 0,
         };
-        // Made and dropped for its errors, so that a generator is made without any.
+        // The sampler is made for its errors and dropped, so that making a generator cannot fail.
         KeySampler::new(&workload.keys, compiled.next_new.clone(), 0, 1)?;
         for (index, population) in workload.preload.iter().enumerate() {
             compiled.stage(&format!("preload[{index}].requests"), &population.requests)?;
@@ -204,17 +208,17 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Keys that a sequence visits.
+    /// Returns the number of keys that a sequence visits.
     pub fn n_sequence(&self) -> u64 {
         self.workload.keys.count - self.first_key
     }
 
-    /// What was compiled.
+    /// Returns the workload that was compiled.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// What the commands are called.
+    /// Returns the names of the commands.
     pub fn titles(&self) -> impl Iterator<Item = &str> {
         self.commands.iter().map(|command| command.title.as_str())
     }
@@ -299,7 +303,7 @@ impl Compiled {
         steps
     }
 
-    /// The piece's length, where it is always the same.
+    /// Returns the piece's length, where it is always the same.
     fn fixed_len(&self, piece: &Piece) -> Option<usize> {
         let makes_new_keys = matches!(self.workload.keys.pattern, Pattern::Latest { .. });
         match piece {
@@ -347,14 +351,14 @@ fn check(workload: &Workload) -> Result<(), BenchError> {
     }
 }
 
-/// Letters and digits in no order: what a compressing server finds little to save in.
+/// Makes letters and digits in random order, which a compressing server can hardly compress.
 fn pool(seed: u64) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut random = SmallRng::seed_from_u64(seed);
     (0..POOL_BYTES).map(|_| LETTERS[random.random_range(0..LETTERS.len())]).collect()
 }
 
-/// Appends to the last step if that is bytes too.
+/// Appends to the last step if it consists of bytes too.
 fn push_bytes(steps: &mut Vec<Step>, bytes: &[u8]) {
     match steps.last_mut() {
         Some(Step::Bytes(last)) => last.extend_from_slice(bytes),
@@ -380,7 +384,9 @@ struct Draws {
 }
 
 impl Generator {
-    /// For worker `worker` of `n_workers`: each has its own choices, and its part of a sequence of keys.
+    /// Makes the generator of worker `worker` of `n_workers`.
+    ///
+    /// Each worker has its own choices, and its part of a sequence of keys.
     pub fn new(compiled: &Arc<Compiled>, worker: usize, n_workers: usize) -> Self {
         let workload = &compiled.workload;
         let first = compiled.first_key + worker as u64;
@@ -402,7 +408,7 @@ impl Generator {
         self.compiled.is_staged
     }
 
-    /// Stages of a command.
+    /// Returns the number of a command's stages.
     pub fn n_stages(&self, command: usize) -> usize {
         self.compiled.commands[command].stages.len()
     }

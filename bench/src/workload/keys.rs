@@ -1,4 +1,4 @@
-//! Which keys are asked for, and what they are called.
+//! The choice of keys, and their names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,21 +11,22 @@ use serde::{Deserialize, Serialize};
 use super::size::{Size, SizeSampler};
 use crate::error::BenchError;
 
-/// Digits that new keys do not outgrow: a million of them a second for eleven days.
+/// A number of digits that is enough for new keys: a million of them a second for eleven days.
 const ENOUGH_DIGITS: usize = 12;
 
 /// The key space.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {
-    /// How many keys there are.
+    /// The number of keys.
     pub count: u64,
-    /// What each key begins with.
+    /// The prefix of each key.
     pub prefix: String,
-    /// Bytes of a key, the prefix included; digits fill it up. Each key has its own size, the same in every
-    /// run. A size too small for prefix and number is raised.
+    /// Bytes of a key, including the prefix; digits fill the rest.
+    ///
+    /// Each key has its own size, the same in every run. A size too small for prefix and number is raised.
     pub size: Size,
-    /// Which keys are asked for how often.
+    /// The frequency with which each key is requested.
     pub pattern: Pattern,
 }
 
@@ -40,37 +41,37 @@ impl Default for Keys {
     }
 }
 
-/// Which of the keys are asked for how often.
+/// The distribution of requests over the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
-    /// Each as often as any other.
+    /// All keys are equally frequent.
     Uniform,
-    /// Key `i`, counted from 0, in proportion to `1 / (i + 1)^exponent`.
+    /// Key `i`, counted from 0, is requested in proportion to `1 / (i + 1)^exponent`.
     Zipf {
-        /// 0 is uniform; 0.99 is customary for caches.
+        /// The exponent. 0 is uniform; 0.99 is customary for caches.
         exponent: f64,
     },
     /// A few keys take most requests.
     HotSpot {
-        /// The share of keys that are hot, from 0 to 1; at least one key is.
+        /// The share of hot keys, from 0 to 1; at least one key is hot.
         keys: f64,
         /// The share of requests that ask for a hot key.
         requests: f64,
     },
-    /// One after the other, and from the start again.
+    /// Keys are requested in order, and from the start again.
     Sequential,
-    /// The newest key most often, older ones by Zipf's law. `{new_key}` makes newer ones.
+    /// The newest key is the most frequent, and older ones follow Zipf's law. `{new_key}` makes newer ones.
     Latest {
-        /// As for Zipf.
+        /// The exponent, as for `Zipf`.
         exponent: f64,
     },
 }
 
 impl Pattern {
-    /// The share of requests, from 0 to 1, that ask for the key that is asked for most, of `n_keys`.
+    /// Returns the share of requests for the most requested of `n_keys` keys, 0 to 1.
     pub fn hottest_share(self, n_keys: u64) -> f64 {
-        // Beyond some ranks the sum is the integral of the law.
+        // Above this rank, the sum is replaced by the integral of the law.
         const N_SUMMED: u64 = 10_000;
         match self {
             Self::Uniform | Self::Sequential => 1.0 / n_keys as f64,
@@ -109,7 +110,9 @@ enum Choice {
 }
 
 impl KeySampler {
-    /// A sequence begins at `first` and continues by steps of `n_workers`. Each worker begins elsewhere.
+    /// Makes a sampler.
+    ///
+    /// A sequence begins at `first` and continues by steps of `n_workers`. Each worker begins at another key.
     pub(super) fn new(
         keys: &Keys,
         next_new: Arc<AtomicU64>,
@@ -161,7 +164,7 @@ impl KeySampler {
         }
     }
 
-    /// A key that no request has named.
+    /// Returns a key that no request has named.
     pub(super) fn new_key(&self) -> u64 {
         self.next_new.fetch_add(1, Ordering::Relaxed)
     }
@@ -176,7 +179,7 @@ fn rank(zipf: &Zipf<f64>, random: &mut SmallRng) -> u64 {
 pub(super) struct KeyNames {
     prefix: Vec<u8>,
     size: SizeSampler,
-    /// Digits that the number of any key fits into.
+    /// The number of digits for the largest key number.
     min_digits: usize,
 }
 
@@ -190,8 +193,9 @@ impl KeyNames {
         })
     }
 
-    /// The length of every name, if they have one length. New keys could outgrow it unless there are enough
-    /// digits.
+    /// Returns the length of every name, if all have the same.
+    ///
+    /// New keys could outgrow it unless there are enough digits.
     pub(super) fn fixed_len(&self, makes_new_keys: bool) -> Option<usize> {
         let size = self.size.fixed()? as usize;
         let n_digits = if makes_new_keys { self.min_digits.max(ENOUGH_DIGITS) } else { self.min_digits };
@@ -247,8 +251,10 @@ mod tests {
         counts
     }
 
-    /// The exponent that makes the samples most likely: where the mean of `ln rank` equals the law's own,
-    /// found by halving, since it falls as the exponent grows.
+    /// Returns the exponent for which the samples are most likely.
+    ///
+    /// There the mean of `ln rank` equals the law's own. It is found by halving, because that mean falls as
+    /// the exponent grows.
     fn fitted_exponent(counts: &[f64]) -> f64 {
         let logs: Vec<_> = (1..=counts.len()).map(|rank| (rank as f64).ln()).collect();
         let total: f64 = counts.iter().sum();

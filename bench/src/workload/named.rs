@@ -1,6 +1,6 @@
 //! The workloads that ship.
 
-/// Each by its name, as TOML.
+/// The text of each workload as TOML, by its name.
 pub const NAMED: &[(&str, &str)] = &[
     ("big-values", include_str!("../../workloads/big-values.toml")),
     ("blocking-queue", include_str!("../../workloads/blocking-queue.toml")),

@@ -9,7 +9,7 @@ use super::named::NAMED;
 use crate::error::{BenchError, Doing};
 
 impl Workload {
-    /// Finds a workload by the name it ships under, or reads it from a file.
+    /// Finds a workload by its shipped name, or reads it from a file.
     ///
     /// # Errors
     /// When there is neither, or the file is no workload; the error names the line or the field.
@@ -30,7 +30,7 @@ impl Workload {
         Self::parse(name, &text)
     }
 
-    /// Reads a workload from TOML. `name` is what it is called if the text does not say.
+    /// Reads a workload from TOML. `name` is its name if the text has none.
     ///
     /// # Errors
     /// When the text is no workload; the error names the line or the field.

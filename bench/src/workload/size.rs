@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::BenchError;
 
-/// No size is larger: Redis takes no longer string.
+/// The largest size: Redis accepts no longer string.
 const LARGEST: u64 = 512 * 1024 * 1024;
-/// A log-normal size is at most this many times its mean, so that one sample does not fill a machine.
+/// The cap of a log-normal size, as a multiple of its mean. A single sample then cannot fill a machine.
 const LOG_NORMAL_CAP: f64 = 100.0;
 
-/// How large something is, sample by sample.
+/// The distribution of a size, sample by sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Size {
-    /// Always the same: `32`.
+    /// A constant size: `32`.
     Fixed(u64),
-    /// Each of a range as often: `{ range = { min = 10, max = 100 } }`, both included.
+    /// All sizes of a range, equally often: `{ range = { min = 10, max = 100 } }`, both included.
     Range {
         /// The smallest.
         min: u64,
@@ -41,7 +41,7 @@ pub enum Size {
     },
 }
 
-/// [`Size`] as it stands in a file when it is not a mere number.
+/// The form of a [`Size`] in a file when it is not a plain number.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Described {
@@ -94,7 +94,7 @@ impl<'de> Visitor<'de> for SizeVisitor {
 }
 
 impl Size {
-    /// The mean of many samples.
+    /// Returns the mean of many samples.
     pub fn mean(&self) -> f64 {
         match self {
             Self::Fixed(size) => *size as f64,
@@ -107,7 +107,7 @@ impl Size {
         }
     }
 
-    /// Makes it ready for sampling. `place` is the field's name.
+    /// Makes a sampler. `place` is the field's name.
     pub(super) fn sampler(&self, place: &str) -> Result<SizeSampler, BenchError> {
         let sampler = match self {
             Self::Fixed(size) => SizeSampler::Fixed(*size),
@@ -149,12 +149,12 @@ pub(super) enum SizeSampler {
 }
 
 impl SizeSampler {
-    /// The size of every sample, if there is only one.
+    /// Returns the size of every sample, if there is only one.
     pub(super) fn fixed(&self) -> Option<u64> {
         if let Self::Fixed(size) = self { Some(*size) } else { None }
     }
 
-    /// No sample is larger.
+    /// Returns the upper bound of the samples.
     pub(super) fn largest(&self) -> u64 {
         match self {
             Self::Fixed(size) => *size,
@@ -176,7 +176,7 @@ impl SizeSampler {
         }
     }
 
-    /// The sample that belongs to number `index`, always the same.
+    /// Returns the sample for number `index`, always the same.
     pub(super) fn of_index(&self, index: u64) -> u64 {
         self.fixed().unwrap_or_else(|| self.sample(&mut SmallRng::seed_from_u64(index)))
     }
@@ -206,7 +206,8 @@ mod tests {
         #[test]
         fn log_normal_has_its_mean_and_sigma(mean_bytes in 100.0..10_000.0, sigma in 0.1..1.0, seed: u64) {
             let found = samples(&Size::LogNormal { mean: mean_bytes, sigma }, seed);
-            // The mean's own deviation is mean * sqrt(exp(sigma^2) - 1) / sqrt(n): five of them.
+            // The bound is five times the mean's own deviation, which is mean * sqrt(exp(sigma^2) - 1) /
+            // sqrt(n).
             let bound = 5.0 * mean_bytes * ((sigma * sigma).exp_m1() / N_SAMPLES as f64).sqrt() + 0.5;
             prop_assert!((mean(&found) - mean_bytes).abs() < bound, "mean {} of {mean_bytes}", mean(&found));
             let logs: Vec<_> = found.iter().map(|size| size.ln()).collect();

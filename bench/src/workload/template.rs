@@ -17,7 +17,7 @@
 
 use crate::error::BenchError;
 
-/// What `{now}` begins with; 16 hexadecimal digits follow: nanoseconds since the run began.
+/// The start of `{now}`. After it come 16 hexadecimal digits: nanoseconds since the run began.
 pub const NOW_MARKER: &[u8] = b"@now:";
 
 /// A part of an argument.
@@ -36,11 +36,11 @@ pub(super) enum Piece {
     Connection,
 }
 
-/// An argument, or what stands in its place.
+/// An argument, or a placeholder for several.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Argument {
     Pieces(Vec<Piece>),
-    /// `{expire}`.
+    /// The placeholder `{expire}`.
     Expire,
 }
 

@@ -27,7 +27,6 @@ const EXEMPT: Exceptions = &[
     ("docs/benchmarks/2026-11.md", LENGTH, OLD),
     ("comments of storage", CLAUSES, OLD),
     ("comments of server", CLAUSES, OLD),
-    ("comments of bench", CLAUSES, OLD),
 ];
 
 /// The reason of every exemption.

@@ -1,19 +1,20 @@
-//! The search against simulated servers whose answers are known.
+//! The search against simulated servers with known answers.
 
 use std::convert::Infallible;
 
 use super::*;
 
-/// A queue with exponential arrivals and services, M/M/1: response times are exponential with mean
-/// `1 / (mu - rate)`.
+/// A queue with exponential arrivals and services, M/M/1.
+///
+/// Response times are exponential with mean `1 / (mu - rate)`.
 struct Queue {
     /// Services a second.
     capacity: f64,
-    /// How much the capacity of one window differs from another's, as a share.
+    /// The difference of capacity between windows, as a share.
     noise: f64,
     /// One window in `n` is disturbed by a third of the capacity; 0 for none.
     disturbed: usize,
-    /// What the client can send.
+    /// The highest rate that the client can send.
     client: f64,
     random: fastrand::Rng,
     n_windows: usize,

@@ -1,4 +1,4 @@
-//! From what was measured and modelled to the charts that show it.
+//! The charts of measurements and models.
 
 use crate::model::memory::{self, MemorySample};
 use crate::model::search::{CurvePoint, Found, Limit, Slo};
@@ -8,7 +8,7 @@ use crate::plot::{Axis, Chart, Mark, Series, Unit};
 /// One second of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Second {
-    /// Its end, in seconds since the run began.
+    /// The end of the second, since the run began.
     pub at: f64,
     /// Requests due in it.
     pub offered: f64,
@@ -16,19 +16,20 @@ pub struct Second {
     pub achieved: f64,
     /// The median response time, in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the response times.
     pub p99_us: f64,
-    /// The slowest.
+    /// The longest response time.
     pub max_us: f64,
-    /// Processor time of the server, in percent of one core, where it can be seen.
+    /// Processor time of the server, in percent of one core, where it is visible.
     pub server_cpu: Option<f64>,
-    /// That of the client.
+    /// Processor time of the client, in percent of one core.
     pub client_cpu: Option<f64>,
 }
 
-/// Response times against the rate offered: the median and every percentile of the target, with the target,
-/// the rate found and the knee. A band spans the windows at one rate. Rates far above the one found are left
-/// out.
+/// Charts response times against the rate offered.
+///
+/// The chart shows the median and every percentile of the target, the target itself, the rate found and the
+/// knee. A band spans the windows at one rate. Rates far above the one found are left out.
 pub fn latency_throughput(found: &Found, slo: &Slo) -> Chart {
     let most = if found.rate.value > 0.0 { found.rate.value * 1.15 } else { f64::INFINITY };
     let percentiles =
@@ -65,8 +66,9 @@ pub fn latency_throughput(found: &Found, slo: &Slo) -> Chart {
     }
 }
 
-/// Response times by percentile, on an axis of nines: a name and its `(percentile, microseconds)` for each
-/// line.
+/// Charts response times by percentile, on an axis of nines.
+///
+/// Each line has a name and its pairs `(percentile, microseconds)`.
 pub fn percentiles(distributions: &[(String, Vec<(f64, f64)>)]) -> Chart {
     Chart {
         title: "Response time by percentile".to_owned(),
@@ -79,7 +81,7 @@ pub fn percentiles(distributions: &[(String, Vec<(f64, f64)>)]) -> Chart {
     }
 }
 
-/// A run over time: its rate, its response times and, where it was seen, processor time.
+/// Charts a run over time: its rate, its response times and, where visible, processor time.
 pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
     let line = |name: &str, of: fn(&Second) -> Option<f64>| {
         Series::line(name, seconds.iter().map(|second| (second.at, of(second).unwrap_or(f64::NAN))).collect())
@@ -126,8 +128,9 @@ pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
     charts
 }
 
-/// Resident memory against keys: what was measured, the fit and its forecast up to `n_keys` with its
-/// interval.
+/// Charts resident memory against keys.
+///
+/// The chart shows the measurements, the fit, and its forecast up to `n_keys` with its interval.
 pub fn memory(samples: &[MemorySample], fit: &memory::Fit, n_keys: u64) -> Chart {
     const N_POINTS: u64 = 240;
     let measured = |sample: &MemorySample| {
@@ -156,7 +159,9 @@ pub fn memory(samples: &[MemorySample], fit: &memory::Fit, n_keys: u64) -> Chart
     }
 }
 
-/// Throughput against a count of threads, connections or nodes: what was measured, and the law up to `most`.
+/// Charts throughput against a count of threads, connections or nodes.
+///
+/// The chart shows the measurements, and the law up to `most`.
 pub fn scalability(points: &[(f64, f64)], fit: &usl::Fit, most: f64, counted: &str) -> Chart {
     const N_POINTS: usize = 120;
     let (least, measured) = fit.measured;
@@ -188,7 +193,7 @@ pub fn scalability(points: &[(f64, f64)], fit: &usl::Fit, most: f64, counted: &s
     }
 }
 
-/// Where measurement ends and extrapolation begins.
+/// Marks the end of the measurements, where extrapolation begins.
 fn extrapolation(measured: f64, most: f64) -> Vec<Mark> {
     if most > measured { vec![Mark::x(measured, "measured up to here")] } else { Vec::new() }
 }

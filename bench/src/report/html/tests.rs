@@ -1,4 +1,4 @@
-//! A page with everything on it. `BRAID_SAMPLE_PAGE=FILE` writes it there for a browser.
+//! A page with every element. `BRAID_SAMPLE_PAGE=FILE` writes it to a file for a browser.
 
 use std::convert::Infallible;
 
