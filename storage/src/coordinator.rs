@@ -186,8 +186,8 @@ pub enum Next {
     Again(Route),
     /// To go on with other work on this route, with nothing held meanwhile. The run has taken effect.
     GoOn(Route),
-    /// To run again with these shards as well, in any order, and to keep those that are held. For the holder of the
-    /// lane only.
+    /// To run again with these shards as well, in any order, and to keep those that are held. For the holder
+    /// of the lane only.
     KeepAnd(SmallVec<[ShardId; 6]>),
     /// To run again on the same route, before anything that waits for its first shard: [`Held::may_go_on`]
     /// said no, and the job stopped between two of its commands.
