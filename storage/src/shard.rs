@@ -62,7 +62,7 @@ pub struct Shard {
     is_saving: bool,
     /// A large value that must be saved before it is changed is not changed: see [`Shard::refuse_unsaved`].
     refuses_unsaved: bool,
-    /// The place of the last value that was found to be changed.
+    /// The slot at which the last value to be changed was found.
     hint: Hint,
     /// Look-ups since the last [`Shard::take_lookups`].
     lookups: Lookups,
@@ -201,7 +201,7 @@ impl Shard {
         self.marks.take()
     }
 
-    /// Counts the changes of `n` elements instead of the one change that was made for them.
+    /// Counts `n` further changes: the one that was made stands for those of several elements.
     pub fn count_further(&mut self, n: usize) {
         self.marks.count_all(n);
     }
