@@ -72,10 +72,10 @@ use crate::time::{Deadline, Millis};
 const MERGE_MAX: usize = 256;
 
 /// The tries of a sample before it walks.
-///
 const SAMPLE_TRIES: usize = 128;
 
 /// Entries by key.
+///
 /// Its [`Root`] leads to its entries; prefetchers can read it without touching the table. Its [`Counts`],
 /// which any thread can read, say how many they are and how large.
 #[repr(C)]
