@@ -407,7 +407,7 @@ impl HashMut<'_> {
         }
     }
 
-    /// Sets a field; its deadline becomes what `expiry` says.
+    /// Sets a field; `expiry` decides its deadline.
     pub fn set(&mut self, name: &[u8], value: &[u8], expiry: Expiry) -> Inserted {
         let now = self.now();
         if self.is_logged() {

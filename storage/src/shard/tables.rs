@@ -92,7 +92,7 @@ impl Tables {
         if db.0 == 0 { Some(0) } else { self.others.place_of(db.0).map(|nth| nth + 1) }
     }
 
-    /// Swaps what two databases hold. The tables keep their places.
+    /// Swaps the contents of two databases. The tables keep their places.
     pub(super) fn swap(&mut self, a: Db, b: Db, empty_stay: bool) {
         let holds_keys = |db| self.get(db).is_some_and(|table| !table.is_empty());
         if !holds_keys(a) && !holds_keys(b) {

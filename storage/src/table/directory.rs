@@ -93,7 +93,7 @@ impl DirectoryRef {
     /// Returns the index of the word that leads to a position.
     #[inline]
     pub(super) fn index(self, position: u64) -> usize {
-        // A shift by 64 is what depth 0 asks for, so it is made in two steps.
+        // A shift by 64, for depth 0, overflows, so it is made in two steps.
         ((position >> 1) >> (63 - self.depth())) as usize
     }
 

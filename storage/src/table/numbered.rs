@@ -260,7 +260,7 @@ impl Known {
 
 /// A table with its number.
 struct NumberedTable {
-    // Dropped first: it leads into what follows.
+    // Dropped first: it leads into the next field.
     table: Table,
     owned: Owned,
 }
