@@ -29,7 +29,6 @@ const EXEMPT: Exceptions = &[
     ("docs/benchmarks/2026-11.md", LENGTH, OLD),
     ("docs/differences.md", LENGTH, OLD),
     ("docs/differences.md", CLAUSES, OLD),
-    ("comments of storage", CLAUSES, OLD),
     ("comments of server", CLAUSES, OLD),
     ("comments of bench", CLAUSES, OLD),
 ];

@@ -95,7 +95,7 @@ fn draw<'a>(table: &'a Table, n: usize, random: &mut dyn FnMut() -> u64, each: &
 }
 
 impl Members {
-    /// Removes a random member, and gives what `with` makes of it.
+    /// Removes a random member, and returns the result of `with` for it.
     fn pop<R>(&mut self, random: u64, with: impl FnOnce(Element<'_>) -> R) -> R {
         let entry = self.0.remove_sample(random).expect("the set has members");
         let result = with(Element::Text(entry.as_ref().key()));
@@ -105,7 +105,7 @@ impl Members {
 }
 
 impl SetMut<'_> {
-    /// Removes a random member, and gives what `with` makes of it.
+    /// Removes a random member, and returns the result of `with` for it.
     ///
     /// # Panics
     /// If there are none.
@@ -117,8 +117,8 @@ impl SetMut<'_> {
         self.arrange_object(|members: &mut Members| members.pop(random, with)).expect(IS_OBJECT)
     }
 
-    /// Removes `n` random members, and calls `each` with each of them. Some must stay: who wants all has no
-    /// need of chance.
+    /// Removes `n` random members, and calls `each` with each of them. Some must stay: removing all needs no
+    /// chance.
     ///
     /// # Panics
     /// If there are no more than `n`.

@@ -431,7 +431,7 @@ impl TakenTables {
         self.tables.is_empty()
     }
 
-    /// Removes them from the count of data; returns their numbers of entries and of bytes.
+    /// Removes the tables from the count of data; returns their numbers of entries and of bytes.
     pub fn forget_bytes(&self) -> (usize, usize) {
         let counts = self.tables.iter().map(|numbered| &numbered.owned.get().counts);
         counts.fold((0, 0), |(n_entries, n_bytes), counts| {
