@@ -169,8 +169,8 @@ const EXPIRING: u32 = {
     bits
 };
 
-/// The parts of a kind's values that expire by themselves. Every look-up asks, so the row is read only if there
-/// are any.
+/// The parts of a kind's values that expire by themselves. Every look-up asks, so the row is read only if
+/// there are any.
 #[inline(always)]
 fn expiring(kind: Kind) -> Option<&'static Expiring> {
     if EXPIRING >> kind as u32 & 1 == 0 {

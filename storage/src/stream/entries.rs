@@ -21,8 +21,8 @@ use crate::{
     time::Millis,
 };
 
-/// What a node costs in the tree beside its own allocation: a tree that grows at its end is little more than
-/// half full.
+/// The cost of a node in the tree apart from its own allocation: a tree that grows at its end is little more
+/// than half full.
 const NODE_TREE_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<Node>());
 
 /// Which identity a new entry is to have.
@@ -59,32 +59,32 @@ pub enum TrimTo {
     Id(StreamId),
 }
 
-/// How exactly a stream is trimmed.
+/// The precision of a trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// To the entry.
     Exact,
-    /// To the node: what would leave a node behind stays.
+    /// To the node: entries whose removal would leave a node stay.
     Nodes,
 }
 
-/// How a stream is trimmed.
+/// The way in which a stream is trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trim {
-    /// Which entries go.
+    /// The entries that go.
     pub to: TrimTo,
-    /// How exactly.
+    /// The precision.
     pub precision: Precision,
     /// The most entries to remove; no bound if there is none.
     pub limit: Option<u64>,
-    /// What is done about consumer groups.
+    /// The treatment of consumer groups.
     pub references: References,
 }
 
-/// What is done about consumer groups that have yet to deal with an entry that goes.
+/// The treatment of consumer groups that have yet to deal with a removed entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// They keep it among what is pending.
+    /// They keep it among their pending entries.
     #[default]
     Keep,
     /// They forget it.

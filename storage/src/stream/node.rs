@@ -10,10 +10,10 @@
 //! ```
 //!
 //! The head counts entries and has the names of the first entry's fields, which entries with the same names
-//! leave out. Times and numbers are stored as what they are more than the first entry's, which the node is
-//! kept under. The last element of an entry says how many come before it, so that entries can be read
-//! backwards; the head ends with 0. An entry that is deleted stays, with a flag, until the node goes as a
-//! whole.
+//! leave out. Times and numbers are stored as differences from the identity under which the tree keeps the
+//! node: the first entry's. The last element of an entry is the number of elements before it, so that entries
+//! can be read backwards; the head ends with 0. A deleted entry stays, with a flag, until the whole node
+//! goes.
 
 use super::StreamId;
 use crate::packed::{self, At, Element, Packed};
