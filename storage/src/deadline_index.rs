@@ -1,4 +1,4 @@
-//! The deadline index: keys and fields ordered by deadline.
+//! The deadline index: places of entries ordered by deadline.
 //!
 //! A deadline index lists places, not keys: 16 bytes each, by which the listed table finds its entry. Two
 //! entries may share all 64 bits of their place *and* the millisecond of their deadline. They then share a

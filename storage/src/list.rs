@@ -126,7 +126,7 @@ impl DoubleEndedIterator for PartElements<'_> {
     }
 }
 
-/// How a list is stored, to be read.
+/// The form of a list, for reading.
 #[derive(Clone, Copy)]
 enum Form<'a> {
     Packed(Packed<'a>),
@@ -143,7 +143,7 @@ impl<'a> Form<'a> {
     }
 }
 
-/// How a list is stored, to be changed.
+/// The form of a list, for changes.
 enum FormMut<'a> {
     Packed(&'a mut EntryBox),
     Chunked(&'a mut Chunks),

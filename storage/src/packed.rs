@@ -35,7 +35,7 @@ pub const EMPTY: &[u8] = &[7, 0, 0, 0, 0, 0, END];
 pub trait Splice {
     /// All bytes.
     fn bytes(&self) -> &[u8];
-    /// All bytes, to be changed.
+    /// All bytes, mutable.
     fn bytes_mut(&mut self) -> &mut [u8];
     /// Replaces the bytes at `range` by `len` bytes of any content, which the caller writes at once.
     fn splice(&mut self, range: Range<usize>, len: usize);
@@ -196,7 +196,7 @@ fn write_back(body: usize, to: &mut [u8]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At(usize);
 
-/// Packed elements, to be read.
+/// Packed elements, for reading.
 #[derive(Clone, Copy)]
 pub struct Packed<'a>(&'a [u8]);
 
@@ -356,8 +356,8 @@ impl<'a> Packed<'a> {
         None
     }
 
-    /// Whether this element is at `at`, whose body has so many bytes. The last bytes are looked at first:
-    /// texts of one set often begin alike.
+    /// Whether this element is at `at`, whose body has `body` bytes. The last bytes are compared first: texts
+    /// of one set often begin alike.
     #[inline]
     fn is_at(self, at: At, body: usize, wanted: Element<'_>) -> bool {
         if let Element::Text(text) = wanted {

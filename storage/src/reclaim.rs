@@ -320,8 +320,8 @@ pub fn has_much_large_garbage() -> bool {
     N_LARGE_BYTES.load(Relaxed) >= MUCH_BYTES
 }
 
-/// Frees a long value that is not too long for a thread with sockets, if so much waits that the clients that
-/// make it must be slowed down. Call it with no shard held.
+/// Frees a long value, unless it is too long for a thread with sockets. Does so only if so much waits that
+/// the clients that make it must be slowed down. Call it with no shard held.
 pub fn help_reclaim_large() {
     if N_LARGE_BYTES.load(Relaxed) < FLOOD_BYTES {
         return;

@@ -36,10 +36,10 @@ use crate::{
 /// The type of sorted sets.
 pub struct SortedSetType;
 
-/// A live sorted set, to be read.
+/// A live sorted set, for reading.
 pub type SortedSetRef<'a> = ValueRef<'a, SortedSetType>;
 
-/// A live sorted set of a shard, to be changed.
+/// A live sorted set of a shard, for changes.
 pub type SortedSetMut<'a> = ValueMut<'a, SortedSetType>;
 
 const PACKED: Encoding = Encoding::new(0);
@@ -215,7 +215,7 @@ impl<'a> SortedSetRef<'a> {
     /// The members of some ranks, in order or, from the back, against it.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If there are fewer members.
     pub fn iter(&self, ranks: Range<usize>) -> Iter<'a> {
         match self.stored() {
             Stored::Packed(packed) => Iter(Inner::Packed(small::pairs(packed, ranks))),
@@ -226,7 +226,7 @@ impl<'a> SortedSetRef<'a> {
     /// The members of ranks that ascend.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If there are fewer members.
     pub fn at_ranks(&self, ranks: impl Iterator<Item = usize>) -> impl Iterator<Item = Scored<'a>> {
         let set = *self;
         let mut rest = set.iter(0..set.len());
@@ -478,7 +478,7 @@ impl SortedSetMut<'_> {
     /// Removes the members of some ranks.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If there are fewer members.
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         if ranks.is_empty() {
             return;

@@ -38,7 +38,7 @@ pub trait ValueType: Sized {
     }
 }
 
-/// A live value, to be read.
+/// A live value, for reading.
 pub struct ValueRef<'a, T> {
     entry: EntryRef<'a>,
     now: Millis,

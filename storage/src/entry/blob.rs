@@ -119,8 +119,8 @@ impl Pinned {
         Pinned { blob }
     }
 
-    /// Makes a blob in the place of a buffer, of the `len` bytes that begin [`HEADER_BYTES`] after its start.
-    /// Returns the buffer if a header cannot lie there.
+    /// Makes a blob in the place of a buffer. Its bytes are the `len` bytes that begin [`HEADER_BYTES`] after
+    /// the buffer's start. Returns the buffer if a header cannot lie there.
     pub(super) fn in_buffer(buffer: Vec<u8>, len: usize) -> Result<Self, Vec<u8>> {
         let start = buffer.as_ptr().cast::<BlobHeader>();
         if !start.is_aligned() || HEADER_BYTES + len > buffer.len() {
@@ -182,7 +182,7 @@ impl Pinned {
         self.set_len(len);
     }
 
-    /// The bytes, to be changed; a blob that somebody else reads is copied first.
+    /// The bytes, mutable; a blob that is shared is copied first.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.len();
         self.make_room(len, len);

@@ -24,8 +24,8 @@ fn below(random: u64, n: usize) -> usize {
     ((u128::from(random) * n as u128) >> 64) as usize
 }
 
-/// Chooses some of many things while they are gone through once, each choice as likely as any other (Knuth,
-/// "The Art of Computer Programming", section 3.4.2, algorithm S).
+/// Chooses some of many things in one walk, each choice as likely as any other. (Knuth, "The Art of Computer
+/// Programming", section 3.4.2, algorithm S.)
 struct Selection {
     n_wanted: usize,
     n_left: usize,
