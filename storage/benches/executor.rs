@@ -1,4 +1,4 @@
-//! What a hold costs: on an idle shard, on one that two threads fight over, and over many shards at once.
+//! The cost of a hold: on an idle shard, on one that two threads contend for, and over many shards at once.
 
 use std::{
     hint::black_box,

@@ -1,4 +1,4 @@
-//! The allocator that entries are cut for.
+//! The allocator whose size classes fit entries.
 
 use std::{
     alloc::{GlobalAlloc, Layout},
@@ -22,27 +22,28 @@ use libmimalloc_sys as mimalloc;
 /// # fn main() {}
 /// ```
 ///
-/// Not the type of the crate `mimalloc`: that one asks for an alignment in every call, and mimalloc 3 then
-/// takes a block of the next class wherever a class is no power of two. 192 bytes would take 224, and 48
-/// would take 64.
+/// Not the type of the crate `mimalloc`, which asks for an alignment in every call. mimalloc 3 then takes a
+/// block of the next class wherever a class is no power of two. 192 bytes would take 224, and 48 would take
+/// 64.
 #[derive(Debug)]
 pub struct Allocator;
 
-/// Blocks of so many bytes and more are aligned to it, whatever their class.
+/// Blocks of this size and more are aligned to it, whatever their class.
 const NATURAL_ALIGN: usize = 16;
 
 impl Allocator {
-    /// Gives pages that have been free for a while back to the system.
+    /// Returns pages that have been free for a while to the system.
     ///
     /// That happens in the course of allocations only, so a server that is idle after a load, or a flush,
-    /// would keep them. Only the calling thread's own heap is walked, and what all threads' heaps have given
-    /// up.
+    /// would keep them. Only the calling thread's own heap is walked, and the pages that all threads' heaps
+    /// have given up.
     pub fn return_freed_memory() {
-        // SAFETY: the call has no precondition: what it walks is made by the first allocation, or by itself.
+        // SAFETY: the call has no precondition: the heap that it walks is made by the first allocation, or by
+        // itself.
         unsafe { mimalloc::mi_collect(false) };
     }
 
-    /// What the allocator tells of itself, as JSON.
+    /// The statistics of the allocator, as JSON.
     pub fn stats() -> String {
         // SAFETY: without a buffer the call makes one, a text that ends with a zero, which is freed after it
         // has been copied.
@@ -56,37 +57,37 @@ impl Allocator {
     }
 }
 
-/// So many bytes a thread allocates, or frees, before all know; less under a small limit.
+/// The bytes that a thread allocates, or frees, before it settles them; less under a small limit.
 const SETTLED_MAX_BYTES: u64 = 64 * 1024;
 /// The part of a limit that each thread may be off by.
 const SETTLED_PART: u64 = 4096;
 
-/// And so many if it sleeps.
+/// The bytes that a sleeping thread may have unsettled.
 const SETTLED_ASLEEP_BYTES: u64 = 4 * 1024;
 
-/// The bytes that all threads have allocated and not freed, as far as they have settled; and the most there
-/// were since somebody asked. Who settles uses both.
+/// The bytes that all threads have allocated and not freed, as far as they have settled; and their maximum
+/// since it was last asked. Settling uses both.
 static ALLOCATED: CachePadded<[AtomicI64; 2]> = CachePadded::new([AtomicI64::new(0), AtomicI64::new(0)]);
 
-/// The bytes of the data set, likewise: of all tables, their entries, and what belongs to them. This is what
-/// eviction can free.
+/// The bytes of the data set, as far as they have settled: of all tables, their entries, and all that belongs
+/// to them. Eviction can free these.
 static DATA: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
 
-/// From so many bytes of data on there is too much. Who settles looks at it.
+/// The bytes of data above which there is too much. A thread that settles reads it.
 static LIMIT: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(i64::MAX));
 
-/// How many bytes a thread may keep to itself.
+/// The bytes that a thread may have unsettled.
 static SETTLED_BYTES: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(SETTLED_MAX_BYTES));
 
-/// Whether there is a limit, as far as the allocator knows.
+/// Whether there is a limit that the allocator has been told of.
 static HAS_LIMIT: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody has found that there is. A line of its own: whoever runs commands reads it.
+/// Whether a thread has found too much data. A cache line of its own, because every thread that runs commands
+/// reads it.
 static IS_ABOVE_LIMIT: CachePadded<AtomicBool> = CachePadded::new(AtomicBool::new(false));
 
 thread_local! {
-    /// The bytes that the thread has allocated, less those that it has freed, and how much of that is
-    /// settled.
+    /// The bytes that the thread has allocated, less those that it has freed, and the settled part of that.
     static COUNTED: Cell<i64> = const { Cell::new(0) };
     static SETTLED: Cell<i64> = const { Cell::new(0) };
     /// The bytes of data that the thread has added, less those that it has removed, and that have not
@@ -114,10 +115,10 @@ fn settle() {
     }
 }
 
-/// Counts what has been added to the data set, or has left it.
+/// Counts bytes that were added to the data set, or have left it.
 ///
-/// An allocation does not tell what it is for. Tables know the bytes of their entries, whoever allocates and
-/// frees them, so the data is the sum of what tables count, and everything else is the rest.
+/// An allocation does not tell its purpose. Tables know the bytes of their entries, whichever thread
+/// allocates and frees them. So the data is the sum of the tables' counts, and everything else is the rest.
 #[inline(always)]
 pub(crate) fn count_data(bytes: i64) {
     let news = UNSETTLED_DATA.get() + bytes;
@@ -136,8 +137,7 @@ fn settle_data() {
     }
 }
 
-/// Has all know what the calling thread has allocated and freed, but for a little: it is going to sleep, or
-/// to end.
+/// Settles the allocations of the calling thread, but for a few bytes, before it sleeps or ends.
 pub fn settle_before_sleep() {
     if (COUNTED.get() - SETTLED.get()).unsigned_abs() >= SETTLED_ASLEEP_BYTES {
         settle();
@@ -147,21 +147,21 @@ pub fn settle_before_sleep() {
     }
 }
 
-/// The bytes that the calling thread has allocated, less those that it has freed: two calls tell what lies
-/// between them.
+/// The bytes that the calling thread has allocated, less those that it has freed. The difference of two calls
+/// is the change between them.
 pub(crate) fn counted_bytes() -> i64 {
     COUNTED.get()
 }
 
-/// The bytes that are allocated, as they were asked for: what the allocator adds is not in it. Each thread
-/// may have 64 KiB more or less than it has told, or 4 KiB if it sleeps.
+/// The bytes that are allocated, by the requested sizes, without the allocator's overhead. Each thread may
+/// have 64 KiB more or less that are not settled, or 4 KiB if it sleeps.
 pub fn allocated_bytes() -> u64 {
     settle();
     u64::try_from(ALLOCATED[0].load(Relaxed)).unwrap_or(0)
 }
 
-/// The most that was allocated since this was last asked, likewise. A thread that asks at the same time may
-/// be told less.
+/// The maximum of [`allocated_bytes`] since the last call. A thread that asks at the same time may get a
+/// lower number.
 pub fn take_most_allocated() -> u64 {
     settle();
     let [now, most] = &*ALLOCATED;
@@ -179,19 +179,19 @@ pub fn data_bytes() -> u64 {
 /// new.
 const PAGE_MAX_RECLAIM: mimalloc::mi_option_t = 41;
 
-/// What it is where memory has no limit: any number of pages.
+/// The option's value where memory has no limit: any number of pages.
 const ALL_PAGES: c_long = -1;
 
-/// What it is under a limit.
+/// The option's value under a limit.
 const PAGES_OF_A_CLASS: c_long = 8;
 
-/// Has threads take back as many pages with free blocks as are good for speed, or, under a limit, only a few
-/// of each class.
+/// Makes threads take back as many pages with free blocks as are good for speed, or, under a limit, only a
+/// few of each class.
 ///
-/// Where keys are evicted, each page is full of holes soon. A thread fills only the holes of pages that are
-/// its own, and unless it is told otherwise it takes every page back of which it frees a block. So when
-/// another thread began to write it took new pages for all that it wrote, and the process grew by as much as
-/// all holes. Pages beyond a few of a class stay with nobody: whoever needs one takes it.
+/// Where keys are evicted, each page is soon full of holes. A thread fills only the holes of its own pages.
+/// By default it takes back every page of which it frees a block. So a second thread that began to write took
+/// new pages for all that it wrote, and the process grew by as much as all holes. With the option, pages
+/// beyond a few of a class have no owner, and any thread that needs one takes it.
 fn share_pages(has_limit: bool) {
     let n_pages = if has_limit { PAGES_OF_A_CLASS } else { ALL_PAGES };
     if HAS_LIMIT.swap(has_limit, Relaxed) != has_limit {
@@ -200,7 +200,7 @@ fn share_pages(has_limit: bool) {
     }
 }
 
-/// Has [`is_above_limit`] say so from so many bytes of data on, where `maxmemory` is `limit`.
+/// Makes [`is_above_limit`] true above `data_bytes` of data, where `maxmemory` is `limit`.
 pub fn set_limit(limit: Option<u64>, data_bytes: i64) {
     share_pages(limit.is_some());
     LIMIT.store(data_bytes, Relaxed);
@@ -209,37 +209,36 @@ pub fn set_limit(limit: Option<u64>, data_bytes: i64) {
     heed_limit();
 }
 
-/// Whether there was more data than may be when a thread last settled, or when somebody last looked.
+/// Whether there was too much data when a thread last settled, or when [`heed_limit`] was last called.
 #[inline(always)]
 pub fn is_above_limit() -> bool {
     IS_ABOVE_LIMIT.load(Relaxed)
 }
 
-/// Looks whether it still is so.
+/// Checks again whether there is too much data.
 pub fn heed_limit() {
     IS_ABOVE_LIMIT.store(DATA.load(Relaxed) > LIMIT.load(Relaxed), Relaxed);
 }
 
-/// Blocks of so many bytes and more are worth a call of the system each.
+/// Blocks of this size and more are worth a system call each.
 const RETURNED_BYTES: usize = 16 << 10;
 
-/// Whether the memory of those is given back as soon as they are freed. A line that is hardly ever written.
+/// Whether the memory of those is returned as soon as they are freed. The cache line is hardly ever written.
 static RETURNS_BLOCKS: CachePadded<AtomicBool> = CachePadded::new(AtomicBool::new(false));
 
-/// Has the memory of large blocks be given back to the system as soon as they are freed, or be kept for the
-/// next.
+/// Makes the memory of large blocks return to the system as soon as they are freed, or stay for the next.
 ///
-/// Blocks of one class lie in pages of up to 4 MiB, and the allocator gives a page back when all of it is
-/// free. Where keys of all sizes are evicted that is hardly ever so: with 200 MiB of values of up to 150 KB,
-/// 95 MiB were holes. Whoever takes such a block next pays for it, as the system has to clear its memory: so
-/// it is done only while the holes are too many.
+/// Blocks of one class lie in pages of up to 4 MiB, and the allocator returns a page when all of it is free.
+/// Where keys of all sizes are evicted, that is hardly ever so. With 200 MiB of values of up to 150 KB, 95
+/// MiB were holes. The next allocation of such a block is slower, as the system has to clear its memory. So
+/// this is done only while the holes are too many.
 pub fn return_large_blocks(returns: bool) {
     if RETURNS_BLOCKS.load(Relaxed) != returns {
         RETURNS_BLOCKS.store(returns, Relaxed);
     }
 }
 
-/// Blocks of so many bytes are given back in any case under a limit: what a request of megabytes has taken
+/// Blocks of this size are returned in any case under a limit. Otherwise the memory of a request of megabytes
 /// would look like holes.
 const ALWAYS_RETURNED_BYTES: usize = 4 << 20;
 
@@ -247,18 +246,18 @@ fn returns_block(size: usize) -> bool {
     RETURNS_BLOCKS.load(Relaxed) || size >= ALWAYS_RETURNED_BYTES && HAS_LIMIT.load(Relaxed)
 }
 
-/// Gives the whole pages of a block back, but for the first, which the allocator will write.
+/// Returns the whole pages of a block to the system, except the first, which the allocator will write.
 ///
 /// # Safety
-/// The block has so many bytes, and nobody reads them again.
+/// The block has `size` bytes, and nothing reads them again.
 #[cold]
 unsafe fn return_pages(block: *mut u8, size: usize) {
     let page = rustix::param::page_size();
     let first = (block.addr() + 1).next_multiple_of(page);
     let n_bytes = (block.addr() + size).saturating_sub(first) / page * page;
     if n_bytes > 0 {
-        // SAFETY: these are whole pages within the block, whose bytes nobody reads before they are written
-        // again. If the system refuses, they stay as they are.
+        // SAFETY: these are whole pages within the block, whose bytes are written before the next read. If
+        // the system refuses, they stay as they are.
         let _ = unsafe {
             rustix::mm::madvise(block.with_addr(first).cast(), n_bytes, rustix::mm::Advice::LinuxDontNeed)
         };
@@ -269,33 +268,34 @@ unsafe fn return_pages(block: *mut u8, size: usize) {
 /// name for it yet.
 const MADV_COLLAPSE: i32 = 25;
 
-/// Has the system put what lies at these addresses into huge pages, where it lies. The first one is that of a
-/// page.
+/// Asks the system to move the memory at these addresses into huge pages, at the same addresses. The first is
+/// the address of a page.
 ///
 /// # Errors
-/// The system's: it may know no such call, have no memory in one piece, or have nothing there.
+/// The system's: it may not know the call, have no memory in one piece, or have nothing there.
 pub fn collapse(addresses: Range<usize>) -> Result<(), Error> {
     let start = ptr::without_provenance_mut(addresses.start);
-    // SAFETY: the call changes in which memory bytes lie, and none of them, whoever uses them meanwhile.
+    // SAFETY: the call changes the physical place of bytes and none of the bytes, whichever thread uses them
+    // meanwhile.
     match unsafe { libc::madvise(start, addresses.len(), MADV_COLLAPSE) } {
         0 => Ok(()),
         _ => Err(Error::last_os_error()),
     }
 }
 
-/// Whether every block that fits is aligned as the layout wants. A smaller block than the alignment need not
-/// be.
+/// Whether every block of this size is aligned as the layout demands. A block smaller than the alignment need
+/// not be.
 #[inline]
 fn is_natural(size: usize, align: usize) -> bool {
     align <= NATURAL_ALIGN && align <= size
 }
 
-// SAFETY: mimalloc keeps the contract of malloc, and its blocks of 16 bytes and more lie at multiples of 16,
+// SAFETY: mimalloc keeps the contract of malloc. Its blocks of 16 bytes and more lie at multiples of 16,
 // smaller ones at multiples of 8; for every other alignment it is asked. `mi_free` takes blocks of all these
 // calls alike.
 unsafe impl GlobalAlloc for Allocator {
     /// # Safety
-    /// This one and the others ask for what [`GlobalAlloc`] does.
+    /// This method and the others have the conditions of [`GlobalAlloc`].
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -370,8 +370,8 @@ unsafe impl GlobalAlloc for Allocator {
 mod tests {
     use super::*;
 
-    /// Options have only numbers here: these are the values that mimalloc 3 gives this one and those beside
-    /// it at the start.
+    /// Options have only numbers here. These are the values that mimalloc 3 gives this one and its neighbours
+    /// at the start.
     #[test]
     fn pages_are_shared_under_a_limit_only() {
         // SAFETY: the call takes any option.

@@ -1,5 +1,4 @@
-//! Values as the commands that make them: what a base of the append-only file consists of that is no
-//! snapshot.
+//! Values as the commands that make them: the contents of a base of the append-only file that is no snapshot.
 //!
 //! The commands are those of Redis 7.0, but for deadlines of fields, which it does not have.
 
@@ -20,7 +19,7 @@ use crate::{
     value::ValueRef,
 };
 
-/// A command adds at most so many elements, so that whoever reads it needs little memory: as in Redis.
+/// The elements that a command adds at most, so that its reader needs little memory: as in Redis.
 const ELEMENTS_PER_COMMAND: usize = 64;
 
 /// Adds the commands that make an entry. Fields whose deadline has passed are left out; if there are no
@@ -102,9 +101,9 @@ pub(crate) fn write_stream(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) 
     }
 }
 
-/// Deletes entries that are gone. Those before the first that is there are trimmed, which leaves the greatest
-/// identity that was deleted as it is: they may have been trimmed themselves, and XSETID cannot take it back
-/// to none.
+/// Deletes entries that are gone. Those before the first existing one are trimmed, which leaves the greatest
+/// deleted identity unchanged. They may have been trimmed themselves, and XSETID cannot set that identity
+/// back to none.
 fn delete(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet<StreamId>) {
     let first = stream.entries().range(StreamId::MIN, StreamId::MAX).next().map(|entry| entry.id());
     match first {
@@ -152,7 +151,7 @@ fn write_entries(out: &mut Vec<u8>, key: &[u8], stream: &Stream, gone: &BTreeSet
     }
 }
 
-/// What is known of the entries that were.
+/// Writes the record of former entries.
 fn write_ids(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
     let entries = stream.entries();
     let (last, max_deleted) = (id_text(entries.last_id()), id_text(entries.max_deleted_id()));
@@ -203,7 +202,7 @@ fn id_text(id: StreamId) -> String {
     format!("{}-{}", id.ms, id.seq)
 }
 
-/// Adds elements to a key, by as many commands as it takes.
+/// Adds elements to a key, by as many commands as needed.
 struct Adding<'a> {
     out: &'a mut Vec<u8>,
     name: &'a [u8],
@@ -250,7 +249,7 @@ fn write(out: &mut Vec<u8>, words: &[&[u8]]) {
     words.iter().for_each(|text| word(out, text));
 }
 
-/// Begins a command of so many words.
+/// Begins a command of `n_words` words.
 fn begin(out: &mut Vec<u8>, n_words: usize) {
     line(out, b'*', n_words);
 }

@@ -1,11 +1,11 @@
 //! Strings as arrays of bits: SETBIT, BITCOUNT, BITPOS, BITOP and BITFIELD.
 //!
-//! Bits are numbered from the highest of the first byte on, and behind the end of a string all bits are zero.
+//! Bits are numbered from the highest of the first byte on, and after the end of a string all bits are zero.
 //! Integers in a string begin at any bit and have their highest bit first.
 
 use std::ops::Range;
 
-/// Says whether the bit at `at` is set.
+/// Whether the bit at `at` is set.
 #[inline]
 pub fn get(bytes: &[u8], at: u64) -> bool {
     byte_at(bytes, at) & mask(at) != 0
@@ -28,9 +28,9 @@ fn mask(at: u64) -> u8 {
 
 /// Counts the bits that are set.
 ///
-/// Eight vectors at a time are added up bit by bit (Harley and Seal's carry-save adders, in Muła, Kurz and
-/// Lemire, "Faster Population Counts Using AVX2 Instructions"), so that only every eighth is counted: this
-/// reads at the speed of memory without a popcount instruction.
+/// Eight vectors at a time are added up bit by bit, so that only every eighth is counted. This reads at the
+/// speed of memory without a popcount instruction. (Harley and Seal's carry-save adders, in Muła, Kurz and
+/// Lemire, "Faster Population Counts Using AVX2 Instructions".)
 pub fn count(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<{ VECTOR_BYTES * 8 }>();
     let (mut ones, mut twos, mut fours) = ([0; LANES], [0; LANES], [0; LANES]);
@@ -62,7 +62,7 @@ fn load(bytes: &[u8; VECTOR_BYTES]) -> Vector {
     std::array::from_fn(|lane| u64::from_ne_bytes(words[lane]))
 }
 
-/// Adds two vectors to a sum, each bit for itself, and gives the carries.
+/// Adds two vectors to a sum, each bit for itself, and returns the carries.
 #[inline(always)]
 fn carry(sum: &mut Vector, a: Vector, b: Vector) -> Vector {
     std::array::from_fn(|lane| {
@@ -78,7 +78,7 @@ fn count_vector(vector: Vector) -> u64 {
     vector.iter().map(|word| u64::from(word.count_ones())).sum()
 }
 
-/// Counts the bits of a range that are set. What lies behind the end counts as zero.
+/// Counts the bits of a range that are set. Bits after the end count as zero.
 pub fn count_in(bytes: &[u8], bits: Range<u64>) -> u64 {
     let end = bits.end.min(bytes.len() as u64 * 8);
     if bits.start >= end {
@@ -90,10 +90,10 @@ pub fn count_in(bytes: &[u8], bits: Range<u64>) -> u64 {
     count(&bytes[first..=last]) - u64::from(before.count_ones()) - u64::from(behind.count_ones())
 }
 
-/// The first bit of a range that is set, or clear. The range must not reach beyond the end.
+/// Finds the first bit of a range that is set, or clear.
 ///
 /// # Panics
-/// If it does.
+/// If the range reaches beyond the end.
 pub fn find(bytes: &[u8], on: bool, bits: Range<u64>) -> Option<u64> {
     if bits.is_empty() {
         return None;
@@ -111,7 +111,7 @@ pub fn find(bytes: &[u8], on: bool, bits: Range<u64>) -> Option<u64> {
     (found < bits.end).then_some(found)
 }
 
-/// Where the first byte that is another lies.
+/// Finds the first byte that differs from `skipped`.
 fn position_other_than(bytes: &[u8], skipped: u8) -> Option<usize> {
     let pattern = u64::from_ne_bytes([skipped; 8]);
     let (blocks, _) = bytes.as_chunks::<64>();
@@ -123,7 +123,7 @@ fn position_other_than(bytes: &[u8], skipped: u8) -> Option<usize> {
     bytes[start..].iter().position(|&byte| byte != skipped).map(|at| start + at)
 }
 
-/// What BITOP does.
+/// An operation of BITOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Bits set in all sources.
@@ -147,7 +147,7 @@ pub enum Operation {
 /// Bytes that are combined at a time: the sources' parts and the result stay in the first cache.
 const CHUNK_BYTES: usize = 4096;
 
-/// Combines strings as if all were as long as the longest, and gives the result in pieces.
+/// Combines strings as if all were as long as the longest, and passes the result on in pieces.
 pub fn combine(operation: Operation, sources: &[&[u8]], mut emit: impl FnMut(&[u8])) {
     let len = longest(sources);
     let mut chunk = [0; CHUNK_BYTES];
@@ -165,7 +165,7 @@ pub fn longest(sources: &[&[u8]]) -> usize {
     sources.iter().map(|source| source.len()).max().unwrap_or(0)
 }
 
-/// Combines parts, none longer than the chunk; what a part lacks is zero.
+/// Combines parts, none longer than the chunk; missing bytes of a part are zero.
 fn combine_chunk<'s>(
     operation: Operation,
     mut parts: impl Iterator<Item = &'s [u8]> + Clone,
@@ -245,7 +245,7 @@ pub struct IntType {
     n_bits: u32,
 }
 
-/// What becomes of a value that is out of its type's range.
+/// The treatment of a value that is out of its type's range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// Its lowest bits are kept.
@@ -268,7 +268,7 @@ impl IntType {
         (1..=63).contains(&n_bits).then_some(IntType { is_signed: false, n_bits })
     }
 
-    /// How many bits an integer has.
+    /// The number of bits of an integer.
     pub fn n_bits(self) -> u64 {
         u64::from(self.n_bits)
     }
@@ -292,7 +292,7 @@ impl IntType {
         bytes[start..end].copy_from_slice(&written.to_be_bytes()[..end - start]);
     }
 
-    /// The integer that `value` is in this type, or none if it is out of range and to be refused.
+    /// Converts `value` to this type; none if it is out of range and must be refused.
     pub fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let range = self.min()..=self.max();
         match overflow {
@@ -303,11 +303,10 @@ impl IntType {
         }
     }
 
-    /// What a number that is to be stored counts as.
+    /// Interprets a number that must be stored.
     ///
     /// Redis compares it with the type's range in 64 bits. For an unsigned type a negative number is a large
-    /// one there; for a signed one, so is a number from which the way up to the highest value is longer than
-    /// 63 bits can tell.
+    /// one there. For a signed type, so is a number whose distance to the highest value does not fit 63 bits.
     pub fn given(self, value: i64) -> i128 {
         let wraps = !self.is_signed || (self.n_bits < 64 && self.max() - i128::from(value) > i64::MAX.into());
         if wraps { i128::from(value as u64) } else { i128::from(value) }
@@ -331,8 +330,8 @@ impl IntType {
     }
 }
 
-/// The nine bytes from the one with the bit `at` on, at the upper end of the word; what lies behind the
-/// string is zero.
+/// The nine bytes from the one with the bit `at` on, at the upper end of the word. Bytes after the string are
+/// zero.
 fn window(bytes: &[u8], at: u64) -> u128 {
     let part = bytes.get((at / 8) as usize..).unwrap_or_default();
     let part = &part[..part.len().min(9)];
@@ -374,7 +373,7 @@ mod tests {
         ]
     }
 
-    /// What one bit of the result is, given that bit of the sources.
+    /// One bit of the result, given that bit of the sources.
     fn combine_bits(operation: Operation, bits: &[bool]) -> bool {
         let n_set = bits.iter().filter(|bit| **bit).count();
         let (first, others) = (bits[0], bits[1..].contains(&true));

@@ -1,9 +1,9 @@
-//! Channels: how many subscribers each has, and by whom they hear of what is published.
+//! Channels: the number of subscribers of each, and the listeners that pass messages on to them.
 //!
-//! A channel is named and found like a key, and belongs to a shard like one, so whoever holds the shard
-//! publishes and subscribes in one order for all. There is nothing in it: what is published goes to the
-//! *listeners*, who pass it on to the subscribers they know. What a listener is, is not known here; it has a
-//! number.
+//! A channel is named and found like a key, and belongs to a shard like one. So the holder of the shard
+//! orders all its messages and subscriptions. A channel contains nothing: a published message goes to the
+//! *listeners*, which pass it on to the subscribers that they know. This file does not know the type of a
+//! listener, only its number.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 /// Kinds of channels, which know nothing of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChannelKind {
-    /// Those of the whole server, or cluster.
+    /// The channels of the whole server, or cluster.
     Global,
-    /// Those that stay where their shard is.
+    /// The channels that stay with their shard.
     Sharded,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Channels {
 pub struct Audience(SmallVec<[(u32, u32); 2]>);
 
 impl Audience {
-    /// How many subscribers there are.
+    /// The number of subscribers.
     pub fn len(&self) -> u64 {
         self.0.iter().map(|&(_, n)| u64::from(n)).sum()
     }
@@ -44,7 +44,7 @@ impl Audience {
         self.0.is_empty()
     }
 
-    /// Those who have subscribers here.
+    /// The listeners that have subscribers here.
     pub fn listeners(&self) -> impl Iterator<Item = usize> {
         self.0.iter().map(|&(listener, _)| listener as usize)
     }
@@ -58,7 +58,7 @@ impl Audience {
         }
     }
 
-    /// Takes a subscriber of a listener's away, if it has one.
+    /// Removes a subscriber of a listener's, if it has one.
     pub fn remove(&mut self, listener: usize) {
         let Some(at) = self.0.iter().position(|&(known, _)| known as usize == listener) else { return };
         self.0[at].1 -= 1;
@@ -69,12 +69,12 @@ impl Audience {
 }
 
 impl Channels {
-    /// Whether nobody subscribes to anything here.
+    /// Whether no channel here has subscribers.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_kind.iter().all(HashMap::is_empty)
     }
 
-    /// Adds a subscriber; says whether it is the channel's first.
+    /// Adds a subscriber; returns whether it is the channel's first.
     pub(crate) fn subscribe(&mut self, kind: ChannelKind, name: &[u8], listener: usize) -> bool {
         let channels = &mut self.by_kind[kind as usize];
         if let Some(audience) = channels.get_mut(name) {
@@ -85,7 +85,7 @@ impl Channels {
         true
     }
 
-    /// Takes a subscriber away; says whether it was the channel's last.
+    /// Removes a subscriber; returns whether it was the channel's last.
     pub(crate) fn unsubscribe(&mut self, kind: ChannelKind, name: &[u8], listener: usize) -> bool {
         let channels = &mut self.by_kind[kind as usize];
         let Some(audience) = channels.get_mut(name) else { return false };
@@ -97,7 +97,7 @@ impl Channels {
         was_last
     }
 
-    /// Who subscribes to a channel.
+    /// The subscribers of a channel.
     pub(crate) fn audience(&self, kind: ChannelKind, name: &[u8]) -> Option<&Audience> {
         self.by_kind[kind as usize].get(name)
     }

@@ -1,23 +1,24 @@
-//! The coordinator: takes the shards that a piece of work touches, runs it, and lets them go.
+//! The coordinator: takes the shards of a job's route, runs the job, and releases the shards.
 //!
-//! **Guarantee.** A job runs when, and only when, all shards of its route are held for it; no other job sees
-//! a state between its first and its last change; and as long as holders release and threads turn, every
-//! submitted job runs.
+//! **Guarantee.** A job runs when, and only when, all shards of its route are held for it. No other job sees
+//! a state between its first and its last change. Every submitted job runs, as long as holders release and
+//! threads turn.
 //!
-//! A command on one key, a transaction over many and a command delegated to a busy shard are the same thing
-//! here: a [`Node`] with a [`Route`] of one or more shards.
+//! A command on one key, a transaction over many keys and a delegated command are one thing here: a [`Node`]
+//! with a [`Route`] of one or more shards.
 //!
 //! # How a route is taken
 //!
-//! Every shard is *tried* first. A transaction that meets a held shard gives back all it has (nothing is
-//! written yet) and waits in that shard's queue with empty hands. When it is granted the shard, it tries the
-//! rest. After [`PATIENT_ROUNDS`] such rounds it queues, with empty hands, for the **lane**: an executor
-//! without a shard, whose queue is served in order. The holder of the lane, and nobody else, keeps what it
-//! has and waits for the rest. It passes the lane on when its job has run and its shards are let go.
+//! Every shard is *tried* first. A transaction that meets a held shard gives back all shards that it has, and
+//! waits in that shard's queue with nothing. Nothing is written at that point. When the transaction is
+//! granted the shard, it tries the rest. After [`PATIENT_ROUNDS`] such rounds it queues for the **lane**,
+//! again with nothing. The lane is an executor without a shard, so its queue is served in order. Only the
+//! lane's holder keeps the shards that it has and waits for the rest. It passes the lane on after its job has
+//! run and its shards are released.
 //!
-//! Waiting with empty hands is what keeps a slow command from blocking, through the transactions that wait
-//! for it, shards it never touches. The lane is what makes it end: at most one transaction at a time blocks
-//! strangers in that way.
+//! Transactions that wait with nothing make sure that a slow command blocks no shard that it does not touch.
+//! The lane makes the wait end. At most one transaction at a time waits while it holds shards, and so blocks
+//! jobs that touch none of the shards it waits for.
 //!
 //! | state | has the lane | holds | lies |
 //! |---|---|---|---|
@@ -29,70 +30,76 @@
 //! | `Waiting { at }` | yes | `shards[..at]` | in the queue of `shards[at]` |
 //!
 //! A waiting node in a queue is the *grant*. The worker that drains that queue comes to the grant in its
-//! turn, passes the hold to the transaction and carries it on from there. State and route belong to whoever
-//! has the node.
+//! turn, passes the hold to the transaction and carries it on from there. The owner of the node's `Box` also
+//! owns its state and route.
 //!
-//! The holder of the lane may find out during its run that it needs further shards ([`Next::KeepAnd`]), lower
-//! ones too. It keeps what it holds and waits for them; to others, all of it is one step. A job gets there
-//! through a route that [goes through the lane](Route::through_lane), or by a [try](Held::try_lane) before it
-//! changes anything.
+//! The holder of the lane may find during its run that it needs further shards ([`Next::KeepAnd`]), lower
+//! ones too. It keeps its shards and waits for the others; to other jobs, all of it is one step. A job gets
+//! the lane through a route that [goes through the lane](Route::through_lane), or by a [try](Held::try_lane)
+//! before it changes anything.
 //!
 //! # Heavy nodes
 //!
-//! A heavy node runs on heavy-work threads only, and there may be only one of those, busy for seconds. So it
-//! holds nothing while it waits for one: it takes its first shard on the thread that runs it at once. Granted
-//! a shard or out of a queue by any other thread, it leaves that shard to the next in line and goes to the
-//! heavy queue; that costs a round of its patience, also where it needs one shard only. Out of patience, it
-//! *reserves* its thread before it queues for the lane: from there until it has run, that worker takes no
-//! other work, and the node comes back to it through a queue of its own ([`Worker::take_heavy`]).
+//! A heavy node runs on heavy-work threads only. There may be only one such thread, and it may be busy for
+//! seconds. So a heavy node holds nothing while it waits for a thread. The thread that runs it at once also
+//! takes its first shard. Any other thread may be granted a shard for the node, or take the node out of a
+//! queue. That thread leaves the shard to the next in line and sends the node to the heavy queue. This costs
+//! a round of the node's patience, also where it needs one shard only.
 //!
-//! | what | written by | read by | woken through |
+//! A node out of patience *reserves* its thread before it queues for the lane. That worker takes no other
+//! work until the node has run, and the node returns to it through a queue of its own
+//! ([`Worker::take_heavy`]).
+//!
+//! | field | written by | read by | woken through |
 //! |---|---|---|---|
 //! | `Node::reserved` | its heavy worker, before it links the node | the thread that grants it something | |
 //! | `Worker::own` | that thread, with all that the node holds | the reserved worker | [`Job::heavy_waits`], after the push |
 //! | `Worker::is_reserved` | its worker alone | its worker alone | |
 //!
-//! A node that becomes heavy on a light thread while it has the lane gives the lane back, and queues for it
-//! again from its heavy-work thread: the lane does not wait for unrelated work either.
+//! A node that becomes heavy on a light thread while it has the lane gives the lane back. It queues for it
+//! again from its heavy-work thread, so the lane does not wait for unrelated work either.
 //!
 //! # Why there is no deadlock and no starvation
 //!
-//! Of all transactions, one at a time waits while it holds anything; those it waits for run, or are about to
-//! be drained, and depend on nobody else's waiting. So waits form no cycle, in whatever order the lane's
-//! holder takes its shards. A try waits for nothing. What a thread has no time to drain goes to the injector,
-//! from which any light thread takes it. A reserved heavy-work thread waits with nothing but its node, which
-//! is the lane's holder or in the lane's queue, and neither needs another heavy-work thread.
+//! Only one transaction at a time waits while it holds anything. The transactions that it waits for run, or
+//! are about to be drained, and depend on no other node's wait. So waits form no cycle, in whatever order the
+//! lane's holder takes its shards. A try waits for nothing. A hold that a thread has no time to drain goes to
+//! the injector, from which any light thread takes it. A reserved heavy-work thread waits with nothing but
+//! its node. The node is the lane's holder or in the lane's queue, and neither needs another heavy-work
+//! thread.
 //!
-//! All queues are served in order, so every grant comes up; patience ends after a fixed number of rounds; and
-//! the lane's holder keeps what it is granted.
+//! All queues are served in order, so every grant comes up. Patience ends after a fixed number of rounds. The
+//! lane's holder keeps the shards that it is granted.
 //!
 //! # Why nothing is seen half done, nor out of order
 //!
-//! A job runs between the last of its shards being taken and the first of them being let go, also when it
-//! panics. It is sent home (`finish`) before the first is let go, so whoever sees its effect sends home
-//! later. Jobs that share a shard run in the same order on all shards they share. A transaction that waits
-//! with empty hands may be overtaken at other shards by jobs that came later; jobs of one origin that has one
-//! node, like a connection, are never reordered, because the next is sent when the last is back.
+//! A job runs after the last of its shards is taken and before the first of them is released, also when it
+//! panics. It is sent home (`finish`) before the first release. So a job that sees its effect sends home
+//! later. Jobs that share several shards run in the same order on all of them. A transaction that waits with
+//! nothing may be overtaken at other shards by later jobs. Jobs of an origin with one node, such as a
+//! connection, are never reordered: the next is sent after the last is back.
 //!
 //! # Why a drain never recurses, and how it ends
 //!
-//! Running a granted transaction frees its shards, on whose queues there may be grants, and so on; the lane
-//! has a queue, too. The worker keeps what it has yet to drain in a list (`releasing`) and works it off in
-//! one loop, the lane last.
+//! Running a granted transaction releases its shards, whose queues may hold further grants. The lane has a
+//! queue, too. The worker lists the holds that it has yet to drain (`releasing`) and works through the list
+//! in one loop, the lane last.
 //!
-//! A drain is others' work, and a thread has a budget for it. Before each node, and between the commands of a
-//! node that has several ([`Held::may_go_on`]), the thread is asked whether time is left. If not, the shard
-//! goes to the injector with the node back in front: the next thread goes on with the very next command. A
-//! thread without time takes nothing from the injector. What a thread submits or runs in place is its own
-//! work, of which no budget knows.
+//! A drain is work for others, and a thread has a budget for it. The code asks the thread whether time is
+//! left before each node, and between the commands of a node that has several ([`Held::may_go_on`]). If no
+//! time is left, the shard goes to the injector, with the node back in front of its queue. The next thread
+//! goes on with the very next command. A thread without time takes nothing from the injector. The jobs that a
+//! thread submits or runs in place are its own work and are in no budget.
 //!
 //! # Panics
 //!
-//! A panic of a job, or of work in place, is caught for itself: [`Job::caught`] hears of it under the hold
-//! (and stops the process if a shard is torn), the node goes home, the shards and the lane are released, and
-//! what waits there runs. A panic of a *hook* is a bug of the server's; it unwinds through the worker and
-//! loses the node in hand, but all that the worker held goes to the injector, so that nothing else waits for
-//! a thread that has ended. A node for which that thread was reserved goes to another heavy-work thread.
+//! A panic of a job, or of work in place, is caught on its own. [`Job::caught`] is called with it under the
+//! hold, and stops the process if a shard is torn. Then the node goes home, the shards and the lane are
+//! released, and the nodes that wait there run.
+//!
+//! A panic of a *hook* is a bug of the server. It unwinds through the worker and loses the node in hand. All
+//! that the worker held goes to the injector, so that nothing else waits for a thread that has ended. A node
+//! for which that thread was reserved goes to another heavy-work thread.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -118,93 +125,93 @@ use crate::{
     sync::{AtomicU32, InjectorQueue},
 };
 
-/// How often a transaction gives back what it has and waits with empty hands before it queues for the lane.
+/// The rounds after which a transaction queues for the lane. In each it gives back its shards and waits.
 const PATIENT_ROUNDS: u8 = 3;
 
-/// How many contended shards of one transaction its worker drains itself; the rest go to the injector, so
+/// The contended shards of one transaction that its worker drains itself. The rest go to the injector, so
 /// that one thread does not end up with a thousand queues.
 const DRAINED_BY_ITS_WORKER: usize = 4;
 
 /// The payload of a caught panic.
 pub type Panic = Box<dyn Any + Send>;
 
-/// What a server runs on shards, and what it wants to hear of it.
+/// The work that a server runs on shards, and the hooks that report on it.
 ///
 /// All but `prepare` and `released` are called while shards are held: they must not block, lock or make
 /// system calls. None but `run` may panic.
 pub trait Job: Sized + Send + 'static {
-    /// What an executor guards.
+    /// The value that an executor guards.
     type Shard: Send;
-    /// What belongs to a thread: clocks, statistics, whom to wake.
+    /// The state of one thread: its clocks, its statistics, and the threads that it must wake.
     type Thread;
 
-    /// Sets the route of a node that came to a heavy-work thread without one: with much to do, finding it is
-    /// much to do. Nothing is held for the node yet.
+    /// Sets the route of a node that came to a heavy-work thread without one. A command with much to do may
+    /// also need much time to find its route. Nothing is held for the node yet.
     fn prepare(_node: &mut Node<Self>, _thread: &mut Self::Thread) {}
-    /// Does the work, with all shards of the route held, and says what comes next.
+    /// Does the work, with all shards of the route held, and returns the next step.
     fn run(&mut self, held: &mut Held<'_, Self>, thread: &mut Self::Thread) -> Next;
-    /// Hears of a panic of any work on shards while they are still held: the place to stop the process rather
-    /// than let others see a torn shard.
+    /// Is called with a panic of any work on shards, while they are still held. This is the place to stop the
+    /// process before other jobs see a torn shard.
     fn caught(held: &mut Held<'_, Self>, panic: &Panic);
-    /// Hears, after `caught`, that `run` panicked.
+    /// Is called after `caught` when `run` has panicked.
     fn panicked(&mut self, thread: &mut Self::Thread);
-    /// Hears that the work on a shard is done, while it is still held: the time to take over what the shard
-    /// has counted.
+    /// Is called when the work on a shard is done, while it is still held. This is the time to take over the
+    /// counts of the shard.
     fn leave(_shard: &mut Self::Shard, _thread: &mut Self::Thread) {}
-    /// Takes the node back after `run`. The shards are still held, so that what is sent from here keeps the
-    /// order of the holds.
+    /// Takes the node back after `run`. The shards are still held, so messages that are sent from here keep
+    /// the order of the holds.
     fn finish(node: Box<Node<Self>>, thread: &mut Self::Thread);
-    /// Says whether the thread may go on with work that is not its own. Asked before each node of a drain,
-    /// and by the node between two of its commands ([`Held::may_go_on`]). Each series of questions ends with
+    /// Returns whether the thread may go on with work for others. Asked before each node of a drain, and by
+    /// the node between two of its commands ([`Held::may_go_on`]). Each series of questions ends with
     /// `released`.
     fn may_drain(thread: &mut Self::Thread) -> bool;
-    /// Hears that something held (a shard, or the lane) went to the injector: some thread should take it
+    /// Is called when a hold (of a shard, or of the lane) went to the injector. Some thread should take it
     /// soon.
     fn handed_off(thread: &mut Self::Thread);
-    /// Hears that a node waits for a heavy-work thread: all of them must look. The node may be the lane's
+    /// Is called when a node waits for a heavy-work thread: all of them must look. The node may be the lane's
     /// holder and hold shards; then it waits for a thread that does nothing else.
     fn heavy_waits(thread: &mut Self::Thread);
-    /// Hears that all holds are released or passed on: the time to wake the threads that were sent something.
-    /// Not called where nothing can have been sent.
+    /// Is called when all holds are released or passed on. This is the time to wake the threads that were
+    /// sent something. Not called where nothing can have been sent.
     fn released(thread: &mut Self::Thread);
 }
 
-/// What a job wants after a run.
+/// The next step of a job after a run.
 #[derive(Debug)]
 pub enum Next {
     /// Nothing: the node goes home.
     Home,
-    /// To run again on this route. Nothing is held meanwhile, but for the lane, if the job has it. So the run
-    /// has changed nothing of which others hear.
+    /// To run again on this route. Only the lane is held meanwhile, if the job has it. So the run has made no
+    /// change that other jobs can see.
     Again(Route),
-    /// To go on with something else on this route, with nothing held meanwhile. What ran has taken effect.
+    /// To go on with other work on this route, with nothing held meanwhile. The run has taken effect.
     GoOn(Route),
-    /// To run again with these shards as well, in any order, and to keep what is held. For the holder of the
-    /// lane only.
+    /// To run again with these shards as well, in any order, and to keep those that are held. For the holder
+    /// of the lane only.
     KeepAnd(SmallVec<[ShardId; 6]>),
     /// To run again on the same route, before anything that waits for its first shard: [`Held::may_go_on`]
     /// said no, and the job stopped between two of its commands.
     Yield,
 }
 
-/// How far a transaction has come. What it holds follows from this and from whether it has the lane.
+/// The progress of a transaction. It determines the held shards, together with whether it has the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// Under way, with `shards[..taken]`.
     Taking { taken: usize },
-    /// In the queue of `shards[at]`: the lane's holder with `shards[..at]`, anybody else with nothing.
+    /// In the queue of `shards[at]`: the lane's holder with `shards[..at]`, any other node with nothing.
     Waiting { at: usize },
     /// In the queue of the lane, with nothing.
     Queuing,
 }
 
-/// Where a job may run.
+/// The threads on which a job may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weight {
     /// Short: on any thread.
     #[default]
     Light,
-    /// Long: only on a heavy-work thread, so that no socket waits behind it.
+    /// Long: only on a heavy-work thread, so that no socket waits for it.
     Heavy,
 }
 
@@ -214,7 +221,7 @@ pub struct Route {
     /// In the order in which they are taken: ascending at first.
     shards: SmallVec<[ShardId; 6]>,
     progress: Progress,
-    /// How often it has given back what it had. [`PATIENT_ROUNDS`] at most.
+    /// The number of times that it has given back its shards. [`PATIENT_ROUNDS`] at most.
     rounds: u8,
     weight: Weight,
     /// Whether the lane is taken before the first shard.
@@ -242,18 +249,18 @@ impl Route {
         }
     }
 
-    /// Makes the route to one shard.
+    /// Makes the route of one shard.
     pub fn one(shard: ShardId) -> Self {
         Self::new(SmallVec::from_slice(&[shard]))
     }
 
-    /// Has the job run on a heavy-work thread only.
+    /// Limits the job to threads of a weight: heavy jobs run on heavy-work threads only.
     pub fn with_weight(mut self, weight: Weight) -> Self {
         self.weight = weight;
         self
     }
 
-    /// Has the job run as the holder of the lane, which may ask for further shards and keep those it has
+    /// Makes the job run as the holder of the lane. It may then ask for further shards and keep those it has
     /// ([`Next::KeepAnd`]).
     pub fn through_lane(mut self) -> Self {
         self.is_through_lane = true;
@@ -270,22 +277,22 @@ impl Route {
     }
 }
 
-/// What a worker holds and has to release: a shard, or the lane.
+/// A hold that a worker must release: a shard, or the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     Shard(ShardId),
     Lane,
 }
 
-/// What [`Engine::wanted`] says when the lane's holder does not wait on its thread.
+/// The value of [`Engine::wanted`] when the lane's holder does not wait on its thread.
 const NOTHING_WANTED: u32 = u32::MAX;
 
-/// What it says when that waits for a shard.
+/// The value of [`Engine::wanted`] when the lane's holder waits for a shard.
 fn wanted(id: ShardId) -> u32 {
     u32::from(id.0)
 }
 
-/// What it says when the hold has passed on.
+/// The value of [`Engine::wanted`] when the hold of that shard has passed to the lane's holder.
 fn granted(id: ShardId) -> u32 {
     wanted(id) | 1 << 16
 }
@@ -305,7 +312,7 @@ pub fn put_in_order(shards: &mut SmallVec<[ShardId; 6]>) {
     shards.extend((0..=highest).filter(|&index| wanted[index]).map(|index| ShardId(index as u16)));
 }
 
-/// The shards and what waits for them, shared by all threads.
+/// The shards, their queues and the lane, shared by all threads.
 pub struct Engine<J: Job> {
     executors: Box<[ShardExecutor<J::Shard, J>]>,
     /// The right to wait for a shard while holding others.
@@ -314,7 +321,7 @@ pub struct Engine<J: Job> {
     /// passed on to it.
     wanted: AtomicU32,
     n_lane_runs: AtomicU64,
-    /// What is held, and had a holder without the time to drain it. Any light worker takes it.
+    /// Holds whose holder had no time to drain them. Any light worker takes them.
     injector: InjectorQueue<Hold>,
     /// Nodes that hold nothing and wait for a heavy-work thread.
     heavy: InjectorQueue<Box<Node<J>>>,
@@ -348,7 +355,7 @@ impl<J: Job> Engine<J> {
         self.n_lane_runs.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing that is held waits for a thread to drain it.
+    /// Whether no hold waits for a thread to drain it.
     pub fn injector_is_empty(&self) -> bool {
         self.injector.is_empty()
     }
@@ -365,14 +372,14 @@ impl<J: Job> Engine<J> {
 
     /// Announces that the lane's holder waits for a shard on its thread.
     fn want(&self, id: ShardId) {
-        // Relaxed: who misses it grants nothing yet.
+        // Relaxed: a thread that misses it grants nothing yet.
         self.wanted.swap(wanted(id), Ordering::Relaxed);
     }
 
     /// Whether the hold of a wanted shard has passed to the lane's holder.
     fn has_granted(&self, id: ShardId) -> bool {
-        // Acquire pairs with the Release of `grant`: what the last holder did to the shard comes before what
-        // the new one does.
+        // Acquire pairs with the Release of `grant`. The last holder's changes to the shard come before those
+        // of the new one.
         self.wanted.load(Ordering::Acquire) == granted(id)
     }
 
@@ -382,8 +389,8 @@ impl<J: Job> Engine<J> {
         self.wanted.swap(NOTHING_WANTED, Ordering::Acquire) == granted(id)
     }
 
-    /// Passes the hold of a shard on to the lane's holder, if that waits for it on its thread. On `true` the
-    /// caller, who held the shard, no longer does.
+    /// Passes the hold of a shard to the lane's holder, if it waits for that shard on its thread. On `true`
+    /// the caller, who held the shard, no longer does.
     #[inline]
     fn grant(&self, id: ShardId) -> bool {
         // Release pairs with the Acquire of `has_granted` and `want_nothing`.
@@ -394,8 +401,8 @@ impl<J: Job> Engine<J> {
                 .is_ok()
     }
 
-    /// Leaves what is held to whoever takes it out of the injector, or to the lane's holder if that waits for
-    /// it on its thread.
+    /// Puts a hold into the injector. If the lane's holder waits for the shard on its thread, passes it on
+    /// instead.
     fn inject(&self, hold: Hold) {
         if !matches!(hold, Hold::Shard(id) if self.grant(id)) {
             self.injector.push(hold);
@@ -420,13 +427,13 @@ pub struct Held<'a, J: Job> {
     engine: &'a Engine<J>,
     /// The route: ascending.
     shards: &'a [ShardId],
-    /// The route and what has [joined](Held::try_join) it: ascending, or empty if nothing has.
+    /// The route and the shards that have [joined](Held::try_join) it: ascending, or empty if none has.
     extended: Vec<ShardId>,
     lane: LaneHold,
-    /// What the worker holds beside the job's shards, and has yet to drain.
+    /// The holds of the worker apart from the job's shards, which it has yet to drain.
     listed: &'a mut Vec<Hold>,
     runs: Weight,
-    /// Whether the job runs while a thread drains others' work.
+    /// Whether the job runs while a thread drains work for others.
     is_drained: bool,
 }
 
@@ -484,7 +491,7 @@ impl<'a, J: Job> Held<'a, J> {
         });
     }
 
-    /// Whether `is` says so of a held shard. It is asked of one after the other, ascending, until it does.
+    /// Whether `is` returns true for a held shard. It is called in ascending order and stops at the first.
     #[inline]
     pub fn any_shard(&mut self, mut is: impl FnMut(&mut J::Shard) -> bool) -> bool {
         let engine = self.engine;
@@ -498,7 +505,7 @@ impl<'a, J: Job> Held<'a, J> {
         self.lane == LaneHold::Taken
     }
 
-    /// Takes a further shard if it is idle; a try waits for nothing, so the order does not matter.
+    /// Takes a further shard if it is idle. A try waits for nothing, so the order does not matter.
     pub fn try_join(&mut self, id: ShardId) -> bool {
         if self.has(id) {
             return true;
@@ -510,7 +517,7 @@ impl<'a, J: Job> Held<'a, J> {
         is_ours
     }
 
-    /// Takes a shard that the worker holds already, and was going to drain.
+    /// Takes a shard that the worker already holds and was going to drain.
     fn take_listed(&mut self, id: ShardId) -> bool {
         let at = self.listed.iter().position(|hold| *hold == Hold::Shard(id));
         at.map(|at| self.listed.remove(at)).is_some()
@@ -524,9 +531,9 @@ impl<'a, J: Job> Held<'a, J> {
         self.extended.insert(at, id);
     }
 
-    /// Takes a further shard, and waits for it right here: the thread does nothing else meanwhile. For a job
-    /// that has changed something and cannot run again. Calls `pause` again and again, which lets some time
-    /// pass and says whether to go on waiting. If it says no, the shard is not held.
+    /// Takes a further shard, and waits for it on this thread, which does nothing else meanwhile. For a job
+    /// that has changed something and cannot run again. Calls `pause` repeatedly, which lets some time pass
+    /// and returns whether to go on waiting. If it returns false, it stops.
     ///
     /// # Panics
     /// If the job does not hold the lane: two jobs that wait while they hold could wait for each other.
@@ -544,7 +551,7 @@ impl<'a, J: Job> Held<'a, J> {
                 break false;
             }
         };
-        // What was granted at the last moment is held, whether it is still wanted or not.
+        // A shard that was granted at the last moment is held, whether it is still wanted or not.
         let was_granted = self.engine.want_nothing(id);
         if is_ours || was_granted {
             self.join(id);
@@ -568,10 +575,10 @@ impl<'a, J: Job> Held<'a, J> {
         }
     }
 
-    /// Ends the wait of nodes in the queues of the held shards, and of the lane if the job has it: of those
-    /// of which `end` says that there is nothing left to wait for; all others stay where they are. For work
-    /// that goes on for so long that those who wait must hear of it. What such a node holds goes to the
-    /// injector.
+    /// Ends the wait of nodes in the queues of the held shards, and of the lane if the job has it. Ends it
+    /// for the nodes for which `end` returns true, which have nothing left to wait for. All others keep their
+    /// places. For work that takes so long that waiting nodes must learn of it. The holds of an ended node go
+    /// to the injector.
     pub fn end_waiting(&mut self, mut end: impl FnMut(&mut J) -> bool) -> EndedWaits<J> {
         let mut ended = EndedWaits { home: Vec::new(), has_handed_off: false, has_heavy: false };
         for index in 0..self.ids().len() {
@@ -587,8 +594,8 @@ impl<'a, J: Job> Held<'a, J> {
         ended
     }
 
-    /// Takes the lane if nobody has it, for a job that is about to write and does not know all its shards.
-    /// Where it says no, the job asks to run again on a route [through the lane](Route::through_lane).
+    /// Takes the lane if it is free, for a job that is about to write and does not know all its shards. On
+    /// `false` the job asks to run again on a route [through the lane](Route::through_lane).
     pub fn try_lane(&mut self) -> bool {
         if self.lane == LaneHold::NotTaken && self.engine.try_lane() {
             self.lane = LaneHold::Taken;
@@ -596,21 +603,21 @@ impl<'a, J: Job> Held<'a, J> {
         self.has_lane()
     }
 
-    /// Whether a job of several commands may go on with the next. Otherwise it runs on a thread that owes its
-    /// time to others: the job [yields](Next::Yield).
+    /// Whether a job of several commands may go on with the next. Otherwise it runs on a thread that drains
+    /// for others and has no time left, and the job [yields](Next::Yield).
     pub fn may_go_on(&self, thread: &mut J::Thread) -> bool {
         !self.is_drained || J::may_drain(thread)
     }
 }
 
-/// The nodes that wait no longer, and whom that concerns.
+/// The nodes that wait no longer, and the notices that their end requires.
 #[must_use]
 pub struct EndedWaits<J> {
     /// They hold nothing: the caller has to send them home.
     pub home: Vec<Box<Node<J>>>,
-    /// Something that they held went to the injector: some thread should take it soon.
+    /// A hold of theirs went to the injector: some thread should take it soon.
     pub has_handed_off: bool,
-    /// Some had a heavy-work thread reserved, which goes on with them: all of those must look.
+    /// Some had a heavy-work thread reserved, which goes on with them. All heavy-work threads must look.
     pub has_heavy: bool,
 }
 
@@ -641,7 +648,7 @@ unsafe fn end_waiting_at<S, J: Job>(
         }
         match node.reserved.take() {
             Some(own) => {
-                // There it finds its route anew, over what is left to do.
+                // There it finds its route anew, over the work that is left.
                 node.route.weight = weight;
                 own.push(node);
                 if own.must_wake() {
@@ -656,18 +663,18 @@ unsafe fn end_waiting_at<S, J: Job>(
     kept.into_iter().rev().for_each(|node| unsafe { executor.put_back(node) });
 }
 
-/// A thread's end of the engine: runs jobs, drains queues.
+/// A thread's end of the engine: runs jobs and drains queues.
 pub struct Worker<J: Job> {
     engine: Arc<Engine<J>>,
-    /// Held by this worker, to be drained and released. The last first.
+    /// Holds of this worker that it must drain and release. The last is first.
     releasing: Vec<Hold>,
     is_draining: bool,
     runs: Weight,
-    /// Where the heavy node for which this worker is reserved comes back when it is granted what it waits
-    /// for.
+    /// The queue through which a reserved worker's heavy node returns when it is granted its shard or the
+    /// lane.
     own: Arc<Inbox<J>>,
     is_reserved: bool,
-    /// What belongs to the thread.
+    /// The state of the thread.
     pub thread: J::Thread,
 }
 
@@ -685,7 +692,7 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// The engine.
+    /// The engine that this worker belongs to.
     pub fn engine(&self) -> &Arc<Engine<J>> {
         &self.engine
     }
@@ -698,9 +705,9 @@ impl<J: Job> Worker<J> {
 
     /// Runs `work` on a shard right here, if the shard is idle.
     ///
-    /// This is the data path: one compare-and-swap before and one after. What others delegated meanwhile is
-    /// run before the shard is released. A panic of `work` comes back as `Some(Err)`, with the shard
-    /// released.
+    /// This is the data path: one compare-and-swap before and one after. Commands that were delegated
+    /// meanwhile run before the shard is released. A panic of `work` comes back as `Some(Err)`, with the
+    /// shard released.
     #[inline(always)]
     pub fn with_shard<R>(
         &mut self,
@@ -762,19 +769,19 @@ impl<J: Job> Worker<J> {
         Some(result)
     }
 
-    /// Takes the node's route and runs its job, here and now if the shards are idle, otherwise wherever the
-    /// last of them becomes free. Either way the node comes back through [`Job::finish`].
+    /// Takes the node's route and runs its job. It runs here and now if the shards are idle, and otherwise
+    /// wherever the last of them becomes free. Either way the node comes back through [`Job::finish`].
     pub fn submit(&mut self, node: Box<Node<J>>) {
         self.drive(node);
         self.settle();
     }
 
-    /// Drains what other workers hold and had no time for, until this one has none either.
+    /// Drains holds that other workers had no time for, until this one has no time either.
     pub fn take_injected(&mut self) {
         if self.engine.injector.is_empty() {
             return;
         }
-        // A thread without time takes nothing: it would only hand on again what it took.
+        // A thread without time takes nothing: it would only hand it on again.
         while J::may_drain(&mut self.thread)
             && let Some(hold) = self.engine.injector.pop()
         {
@@ -783,12 +790,12 @@ impl<J: Job> Worker<J> {
                 return;
             }
         }
-        // The question that was answered last has begun a series.
+        // The last question to `may_drain` has begun a series, which this ends.
         J::released(&mut self.thread);
     }
 
     /// Carries on one job that waits for a heavy-work thread. A reserved worker has its own, and takes no
-    /// other.
+    /// other. Returns whether there was one.
     pub fn take_heavy(&mut self) -> bool {
         let node = if self.is_reserved { self.own.take().next() } else { self.engine.heavy.pop() };
         let Some(mut node) = node else { return false };
@@ -813,7 +820,7 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Takes shards until all are held (then the node comes back) or the node waits somewhere.
+    /// Takes shards until all are held (then the node comes back) or the node waits in a queue.
     fn advance(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
         loop {
             if node.route.is_heavy() && (self.runs == Weight::Light || self.is_reserved) {
@@ -836,8 +843,8 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Leaves a node that met a held shard, at `at`, where it is carried on from. It comes back if that
-    /// turned idle meanwhile.
+    /// Leaves a node that met a held shard, at `at`, in the queue from which it is carried on. The node comes
+    /// back if that shard or the lane turned idle meanwhile.
     fn wait(&mut self, mut node: Box<Node<J>>, at: usize) -> Option<Box<Node<J>>> {
         if !node.route.has_lane {
             self.let_go(&node.route.shards[..at]);
@@ -855,15 +862,15 @@ impl<J: Job> Worker<J> {
         if node.route.has_lane {
             self.reserve_for(&mut node);
         }
-        // Once linked the node is the other thread's: nothing of it may be read after this.
+        // Once linked the node is the other thread's. Nothing of it may be read after this.
         match self.engine.executor(wanted).hold_or_link(node) {
             Linked::Waiting => None,
             Linked::Held(node) => Some(self.granted(node)),
         }
     }
 
-    /// Leaves a node that holds nothing in the queue of the lane; it comes back with the lane if nobody had
-    /// it.
+    /// Leaves a node that holds nothing in the queue of the lane. The node comes back with the lane if the
+    /// lane was free.
     fn queue_for_lane(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
         node.route.progress = Progress::Queuing;
         self.reserve_for(&mut node);
@@ -873,7 +880,7 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Reserves this worker for a heavy node that is about to wait for the lane, or with it.
+    /// Reserves this worker for a heavy node that is about to wait for the lane, or with the lane.
     fn reserve_for(&mut self, node: &mut Node<J>) {
         if node.route.is_heavy() {
             debug_assert!(self.runs == Weight::Heavy && !self.is_reserved, "it is carried on here");
@@ -882,7 +889,7 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Notes that the node has what it waited for: from here on the hold is the node's.
+    /// Records a grant: from here on the hold is the node's.
     fn granted(&mut self, mut node: Box<Node<J>>) -> Box<Node<J>> {
         let route = &mut node.route;
         let taken = match route.progress {
@@ -901,14 +908,14 @@ impl<J: Job> Worker<J> {
         };
         route.progress = Progress::Taking { taken };
         if node.reserved.as_ref().is_some_and(|reserved| Arc::ptr_eq(reserved, &self.own)) {
-            // It was granted to the very thread that is reserved for it: that had not linked it yet.
+            // Granted to the very thread that is reserved for it, which had not linked it yet.
             node.reserved = None;
             self.is_reserved = false;
         }
         node
     }
 
-    /// Leaves a heavy node to the heavy-work thread that is reserved for it; or, with nothing held, to any.
+    /// Leaves a heavy node to its reserved heavy-work thread; or, with nothing held, to any.
     fn leave_to_heavy(&mut self, mut node: Box<Node<J>>) {
         match node.reserved.take() {
             Some(own) => {
@@ -934,7 +941,7 @@ impl<J: Job> Worker<J> {
         J::heavy_waits(&mut self.thread);
     }
 
-    /// Runs a job that has its shards, and lets go of them. The node comes back if it is to run again.
+    /// Runs a job that has its shards, and releases them. The node comes back if it must run again.
     fn run(&mut self, mut node: Box<Node<J>>) -> Option<Box<Node<J>>> {
         let mut shards = mem::take(&mut node.route.shards);
         if !shards.is_sorted() {
@@ -944,7 +951,7 @@ impl<J: Job> Worker<J> {
         self.after_run(ran, &shards)
     }
 
-    /// Does what is due when a job has run on these shards. The node comes back if it is to run again.
+    /// Releases the holds that a job no longer needs after its run. The node comes back if it must run again.
     fn after_run(&mut self, ran: Ran<J>, shards: &[ShardId]) -> Option<Box<Node<J>>> {
         match ran {
             Ran::Ended(lane) => {
@@ -975,10 +982,10 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Runs a job under its holds, which are still there afterwards. Adds to them what has joined.
+    /// Runs a job under its holds, which are still there afterwards. Adds the shards that joined to `shards`.
     fn run_held(&mut self, mut node: Box<Node<J>>, shards: &mut SmallVec<[ShardId; 6]>) -> Ran<J> {
         let lane = if node.route.has_lane { LaneHold::Taken } else { LaneHold::NotTaken };
-        // Who has no shard has no queue to yield to, and a heavy job is where it should be.
+        // A job without a shard has no queue to yield to, and a heavy job is where it should be.
         let is_drained = self.is_draining && !shards.is_empty() && !node.route.is_heavy();
         let held = Held::of_worker(&self.engine, &mut self.releasing, shards, self.runs);
         let mut own = Held { lane, is_drained, ..held };
@@ -997,7 +1004,7 @@ impl<J: Job> Worker<J> {
         let ran = match next {
             Next::Home => {
                 leave_all(held, thread);
-                // What goes home has nothing.
+                // A node that goes home holds nothing.
                 node.route.has_lane = false;
                 J::finish(node, thread);
                 Ran::Ended(lane)
@@ -1045,7 +1052,7 @@ impl<J: Job> Worker<J> {
         ran
     }
 
-    /// Releases the shards that nobody waits for and lists the others for draining.
+    /// Releases the shards that no node waits for, and lists the others for draining.
     fn let_go(&mut self, shards: &[ShardId]) {
         let mut listed = 0;
         for &id in shards {
@@ -1063,7 +1070,7 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Releases the lane, or sees to it that the next in its queue has it.
+    /// Releases the lane, or makes sure that the next in its queue gets it.
     fn let_go_of_lane(&mut self) {
         // SAFETY: callers carry the job that holds the lane, and forget it here.
         if unsafe { self.engine.lane.release_if_unwanted() } {
@@ -1082,8 +1089,7 @@ impl<J: Job> Worker<J> {
         J::handed_off(&mut self.thread);
     }
 
-    /// Drains and releases everything listed. Returns false if there was no time for some of it, which was
-    /// handed off.
+    /// Drains and releases everything listed. Returns false if some of it was handed off for lack of time.
     fn settle(&mut self) -> bool {
         let mut in_time = true;
         self.is_draining = true;
@@ -1098,8 +1104,8 @@ impl<J: Job> Worker<J> {
         in_time
     }
 
-    /// Runs what waits at a shard until it is released or passed to a transaction; or returns false, having
-    /// handed it off.
+    /// Runs the nodes that wait at a shard until it is released or passed to a transaction. Returns false if
+    /// it handed the shard off.
     fn drain(&mut self, id: ShardId) -> bool {
         loop {
             if self.engine.grant(id) {
@@ -1140,8 +1146,8 @@ impl<J: Job> Worker<J> {
                 Ran::Ended(LaneHold::Taken) => self.let_go_of_lane(),
                 Ran::Ended(_) => {}
                 Ran::Again(node) => {
-                    // Not from here: what it runs now may wait for this shard, which is found in the list
-                    // then.
+                    // Not from here. The work that it runs now may wait for this shard, and then finds it in
+                    // the list.
                     self.releasing.push(Hold::Shard(id));
                     self.drive(node);
                     return true;
@@ -1164,7 +1170,7 @@ impl<J: Job> Worker<J> {
         }
     }
 
-    /// Passes the lane to the next in its queue, if there is one; or returns false, having handed it off.
+    /// Passes the lane to the next in its queue, if there is one. Returns false if it handed the lane off.
     fn drain_lane(&mut self) -> bool {
         // SAFETY: the lane in `releasing` is held by this worker.
         let Some(node) = (unsafe { self.engine.lane.next_or_release() }) else { return true };
@@ -1180,26 +1186,26 @@ impl<J: Job> Worker<J> {
     }
 }
 
-/// What has become of a job that ran. Its shards are still held.
+/// The state of a job that ran. Its shards are still held.
 enum Ran<J> {
-    /// Its node has gone home, and the lane is to be let go of if it was the job's.
+    /// Its node has gone home, and the lane must be released if the job has it.
     Ended(LaneHold),
     /// It runs again, with nothing held but the lane.
     Again(Box<Node<J>>),
-    /// It goes on with nothing held, and the lane is to be let go of if it was the job's.
+    /// It goes on with nothing held, and the lane must be released if the job has it.
     GoesOn(Box<Node<J>>, LaneHold),
-    /// It runs again, and keeps what it has.
+    /// It runs again, and keeps its shards and the lane.
     Keeps(Box<Node<J>>),
     /// It goes back in front of its first shard's queue.
     Yielded(Box<Node<J>>),
 }
 
-/// Leaves the nodes of a heavy worker that is gone to the other ones.
+/// Leaves the nodes of a heavy worker that has ended to the other heavy workers.
 fn leave_to_others<J: Job>(engine: &Engine<J>, own: &Inbox<J>) {
     own.take().for_each(|node| engine.heavy.push(node));
 }
 
-/// Tells the job's type of the end of the work on each held shard.
+/// Calls [`Job::leave`] for each held shard.
 fn leave_all<J: Job>(held: &mut Held<'_, J>, thread: &mut J::Thread) {
     for index in 0..held.ids().len() {
         let id = held.ids()[index];
@@ -1209,16 +1215,16 @@ fn leave_all<J: Job>(held: &mut Held<'_, J>, thread: &mut J::Thread) {
 
 impl<J: Job> Drop for Worker<J> {
     fn drop(&mut self) {
-        // A heavy-work thread ends while its node waits: the node, which may hold shards then, goes to
-        // another. The announcement stays; whoever grants the node something sees it, or the node is here
-        // already.
+        // A heavy-work thread ends while its node waits. The node, which may hold shards then, goes to
+        // another. The announcement of sleep stays: a thread that grants the node something sees it.
+        // Otherwise the node is here already.
         if self.is_reserved && !self.own.may_sleep(|| true) {
             leave_to_others(&self.engine, &self.own);
             J::heavy_waits(&mut self.thread);
             J::released(&mut self.thread);
         }
-        // Between two jobs nothing is listed. Something is when a hook has panicked: that is held, and some
-        // other worker has to drain it.
+        // Between two jobs nothing is listed, unless a hook has panicked. A listed hold is still held, and
+        // some other worker has to drain it.
         if self.releasing.is_empty() {
             return;
         }
@@ -1229,7 +1235,7 @@ impl<J: Job> Drop for Worker<J> {
     }
 }
 
-/// Sends what is held to the injector when a hook of the job panics, so that its thread does not take it with
+/// Sends the holds to the injector when a hook of the job panics. Otherwise the thread would take them with
 /// it.
 struct Rescue<'h, 'a, J: Job>(&'h mut Held<'a, J>);
 
@@ -1243,7 +1249,7 @@ impl<J: Job> Drop for Rescue<'_, '_, J> {
     }
 }
 
-/// Tells of a panic of work that ran outside of a node.
+/// Calls [`Job::caught`] for a panic of work that ran outside of a node.
 #[cold]
 fn hear_of<J: Job>(panic: &Panic, held: &mut Held<'_, J>) {
     let rescue = Rescue(held);

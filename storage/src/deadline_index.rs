@@ -1,10 +1,10 @@
-//! Agendas: what expires when, in order.
+//! The deadline index: places of entries ordered by deadline.
 //!
-//! A deadline index lists places, not keys: 16 bytes each, which the table that is listed finds its entry by.
-//! Two entries that share all 64 bits of their place *and* the millisecond of their deadline share a line of
-//! the deadline index, and the first of them to leave takes the line along. The other one then expires like
-//! any other for those who ask for it, but nobody comes to remove it; with a keyed hash that takes more
-//! entries than there is memory for.
+//! A deadline index lists places, not keys: 16 bytes each, by which the listed table finds its entry. Two
+//! entries may share all 64 bits of their place *and* the millisecond of their deadline. They then share a
+//! line of the deadline index, and the first of them to leave removes the line. Look-ups see the other one
+//! expire like any other, but active expiry does not remove it. With a keyed hash that takes more entries
+//! than fit in memory.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     time::{Deadline, Millis},
 };
 
-/// What a line costs: a node of the tree has room for 11 and is about two thirds full.
+/// The cost of a line: a node of the tree has room for 11 and is about two thirds full.
 const LINE_BYTES_PERCENT: usize = 160;
 
 /// Places `P` of entries that expire, ordered by deadline. Empty ones own nothing.
@@ -35,7 +35,7 @@ impl<P: Copy + Ord> DeadlineIndex<P> {
         self.lines.is_empty()
     }
 
-    /// What is listed, the earliest first.
+    /// The listed places, the earliest deadline first.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (Deadline, P)> {
         self.lines.iter().copied()
@@ -52,17 +52,17 @@ impl<P: Copy + Ord> DeadlineIndex<P> {
         self.lines.last().map(|&(deadline, _)| deadline)
     }
 
-    /// What has been listed longest beyond its deadline.
+    /// The place with the earliest deadline, if that has passed.
     pub fn due(&self, now: Millis) -> Option<(Deadline, P)> {
         self.lines.first().copied().filter(|(deadline, _)| deadline.has_passed(now))
     }
 
-    /// How many deadlines have passed; takes time in proportion to that.
+    /// Returns the number of deadlines that have passed; takes time in proportion to that.
     pub fn n_due(&self, now: Millis) -> usize {
         self.lines.iter().take_while(|(deadline, _)| deadline.has_passed(now)).count()
     }
 
-    /// Notes that the entry at a place has another deadline, or one at last, or none any more.
+    /// Records that the entry at a place has another deadline, its first one, or none any more.
     #[inline]
     pub fn reschedule(&mut self, place: P, before: Option<Deadline>, after: Option<Deadline>) {
         if before == after {
@@ -76,14 +76,14 @@ impl<P: Copy + Ord> DeadlineIndex<P> {
         }
     }
 
-    /// Crosses out what is not to stay, and moves the rest.
+    /// Removes the places for which `plan` returns none, and moves the rest.
     pub fn replan(&mut self, mut plan: impl FnMut(P) -> Option<P>) {
         let lines = std::mem::take(&mut self.lines);
         self.lines =
             lines.into_iter().filter_map(|(deadline, place)| Some((deadline, plan(place)?))).collect();
     }
 
-    /// Takes it apart, to be freed in steps.
+    /// Takes the index apart, to be freed in steps.
     pub fn demolish(self) -> Box<dyn Rubble>
     where
         P: Send + 'static,
@@ -91,7 +91,7 @@ impl<P: Copy + Ord> DeadlineIndex<P> {
         Pieces::small(self.lines.into_iter())
     }
 
-    /// About the bytes that the deadline index owns.
+    /// Returns about the number of bytes that the deadline index owns.
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
         self.lines.len() * size_of::<(Deadline, P)>() * LINE_BYTES_PERCENT / 100

@@ -1,4 +1,4 @@
-//! Entries: a key, its value and what the keyspace knows of it, in one allocation.
+//! Entries: a key, its value and their attributes, in one allocation.
 //!
 //! ```text
 //! header 8 | deadline 8, if any | pointer 8, if the value is out of line | length 4, if the key is long | key | value, if inline
@@ -7,7 +7,7 @@
 //! The header is one word: kind (4 bits), encoding (4), flags (8), length of a key below 256 bytes (8),
 //! length of an inline value (16), access clock (24). A value is stored in one of three ways, whatever its
 //! kind:
-//! - *inline*: bytes behind the key, up to [`INLINE_MAX`];
+//! - *inline*: bytes after the key, up to [`INLINE_MAX`];
 //! - *blob*: bytes in an allocation of their own with a reference count, which can be [pinned](Pinned);
 //! - *object*: anything that implements [`Object`], boxed, with its drop and size found through the box.
 //!
@@ -15,8 +15,8 @@
 //! entry is changed in place exactly when its class stays the same. A key of 16 and a value of 32 bytes are
 //! 56 bytes, in the class of 64, which also has room for the deadline.
 //!
-//! An entry is held by an [`EntryBox`] and read through an [`EntryRef`]; both are thin pointers. They are no
-//! Rust references, since what is behind them is longer than any sized type says.
+//! An entry is owned by an [`EntryBox`] and read through an [`EntryRef`]; both are thin pointers. They are no
+//! Rust references, since an entry is longer than any sized type says.
 
 mod blob;
 mod classes;
@@ -41,7 +41,7 @@ use crate::packed::Splice;
 use crate::teardown::Rubble;
 use crate::time::Deadline;
 
-/// The longest value, in bytes, that is stored behind its key; longer ones are blobs.
+/// The longest value, in bytes, that is stored after its key; longer ones are blobs.
 pub const INLINE_MAX: usize = 1024;
 
 /// Entries lie at multiples of this, so that tables can use the low bits of their addresses.
@@ -53,7 +53,7 @@ const LINE: usize = 64;
 /// Entries lie below this address, so that tables can use the high bits of their addresses.
 pub(crate) const ADDRESS_BITS: u32 = 48;
 
-/// What type of value a key has.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// How a kind stores its value; 4 bits whose meaning belongs to the kind.
+/// The way in which a kind stores its value; 4 bits whose meaning belongs to the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Encoding(u8);
 
@@ -109,7 +109,7 @@ impl Encoding {
     }
 }
 
-/// When an entry was last used; 24 bits whose unit belongs to the eviction policy.
+/// The last use of an entry; 24 bits whose unit belongs to the eviction policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessClock(u32);
 
@@ -128,7 +128,7 @@ impl AccessClock {
 /// Whether a change gave an entry another address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// It was changed where it is.
+    /// It was changed in place.
     No,
     /// It is in a new allocation.
     Yes,
@@ -177,13 +177,13 @@ impl Header {
         self.with_field(24, 16, len as u64)
     }
 
-    /// Where the pointer to an out-of-line value is, or would be.
+    /// The offset of the pointer to an out-of-line value, whether or not there is one.
     #[inline]
     fn pointer_offset(self) -> usize {
         8 + 8 * self.has(Self::HAS_DEADLINE) as usize
     }
 
-    /// Where the key, with its length before it if it is long, begins.
+    /// The offset of the key, with its length before it if it is long.
     #[inline]
     fn tail_offset(self) -> usize {
         self.pointer_offset() + 8 * self.has(Self::OUT_OF_LINE) as usize
@@ -221,10 +221,10 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn header(self) -> Header {
-        // SAFETY: every entry begins with an initialised header word, aligned to 16. Who writes it holds the
-        // entry's shard, or owns the entry, so nobody else reads it meanwhile; entries of a value that
-        // threads share are not written. There is no reference to the word anywhere, so it may change behind
-        // an `EntryRef`.
+        // SAFETY: every entry begins with an initialised header word, aligned to 16. A thread that writes it
+        // holds the entry's shard, or owns the entry, so no other thread reads it meanwhile. Entries of a
+        // value that threads share are not written. No reference to the word exists anywhere, so it may
+        // change under an `EntryRef`.
         Header(unsafe { self.start.cast::<u64>().read() })
     }
 
@@ -265,7 +265,7 @@ impl<'a> EntryRef<'a> {
         Kind::from_nibble(self.header().field(0, 4))
     }
 
-    /// How the value is encoded.
+    /// The encoding of the value.
     #[inline]
     pub fn encoding(self) -> Encoding {
         Encoding(self.header().field(4, 4) as u8)
@@ -276,24 +276,24 @@ impl<'a> EntryRef<'a> {
     pub fn bytes(self) -> Option<&'a [u8]> {
         let header = self.header();
         if !header.has(Header::OUT_OF_LINE) {
-            // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and unchanged during
+            // SAFETY: an inline value is initialised, `inline_len` bytes after the key, and unchanged during
             // 'a.
             return Some(unsafe {
                 let value = self.start.add(header.key_offset() + self.key_len(header));
                 std::slice::from_raw_parts(value.as_ptr(), header.inline_len())
             });
         }
-        // SAFETY: the entry keeps its reference to the blob during 'a, and nobody changes a blob behind an
-        // unchanged entry.
+        // SAFETY: the entry keeps its reference to the blob during 'a, and no blob of an unchanged entry
+        // changes.
         header.has(Header::BLOB).then(|| unsafe { Pinned::bytes_of(self.pointer(header)) })
     }
 
-    /// Says whether the value is more than bytes.
+    /// Whether the value is more than bytes.
     pub(crate) fn is_object(self) -> bool {
         self.header().has(Header::OBJECT)
     }
 
-    /// Says whether the value is bytes in an allocation of their own.
+    /// Whether the value is bytes in an allocation of their own.
     pub fn is_blob(self) -> bool {
         self.header().has(Header::BLOB)
     }
@@ -305,7 +305,7 @@ impl<'a> EntryRef<'a> {
         header.has(Header::BLOB).then(|| unsafe { Pinned::another(self.pointer(header)) })
     }
 
-    /// Says whether somebody besides the entry reads its value.
+    /// Whether another owner besides the entry reads its value.
     pub fn is_pinned(self) -> bool {
         let header = self.header();
         if header.has(Header::BLOB) {
@@ -317,11 +317,11 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Another entry of the same key and value, which can be read without a hold: a large value is not copied
-    /// but pinned.
+    /// Makes another entry of the same key and value, which can be read without a hold. A large value is not
+    /// copied but pinned.
     ///
-    /// As long as it lives, the value must not be changed: a blob is copied by who changes it; for an object,
-    /// see [`is_pinned`](Self::is_pinned).
+    /// As long as the new entry lives, the value must not be changed. A writer of a blob copies it first; for
+    /// an object, see [`is_pinned`](Self::is_pinned).
     pub fn share(self) -> EntryBox {
         let header = self.header();
         if header.has(Header::OBJECT) {
@@ -341,8 +341,8 @@ impl<'a> EntryRef<'a> {
         self.kind() == other.kind() && self.bytes().is_some() && self.bytes() == other.bytes()
     }
 
-    /// An entry of another key with an equal value and the same deadline. An object is copied whole; a blob
-    /// is copied when either is changed.
+    /// Makes an entry of another key with an equal value and the same deadline. An object is copied whole; a
+    /// blob is copied when either is changed.
     pub fn duplicate(self, key: &[u8]) -> EntryBox {
         let header = self.header();
         if header.has(Header::OBJECT) {
@@ -369,32 +369,32 @@ impl<'a> EntryRef<'a> {
         unsafe { ObjectHeader::downcast(self.pointer(header).cast()).map(|object| object.as_ref()) }
     }
 
-    /// When the entry expires, if it does.
+    /// The deadline of the entry, if it has one.
     #[inline]
     pub fn deadline(self) -> Option<Deadline> {
         // SAFETY: the flag says that there is a deadline, in the second word.
         self.has_deadline().then(|| Deadline::at(unsafe { self.start.add(8).cast::<u64>().read() }))
     }
 
-    /// Says whether the entry expires.
+    /// Whether the entry has a deadline.
     #[inline]
     pub fn has_deadline(self) -> bool {
         self.header().has(Header::HAS_DEADLINE)
     }
 
-    /// When the entry was last used.
+    /// The last use of the entry.
     #[inline]
     pub fn access_clock(self) -> AccessClock {
         AccessClock(self.header().field(40, 24) as u32)
     }
 
-    /// Sets when the entry was last used.
+    /// Sets the last use of the entry.
     #[inline]
     pub fn set_access_clock(self, clock: AccessClock) {
         self.set_header(self.header().with_field(40, 24, clock.0 as u64));
     }
 
-    /// Says whether the running snapshot has saved the entry.
+    /// Whether the running snapshot has saved the entry.
     #[inline]
     pub fn in_snapshot(self) -> bool {
         self.header().has(Header::IN_SNAPSHOT)
@@ -406,8 +406,7 @@ impl<'a> EntryRef<'a> {
         self.set_header(self.header().with(Header::IN_SNAPSHOT, saved));
     }
 
-    /// Whether the entry itself, without what it points to, goes on in the cache line behind the one where it
-    /// starts.
+    /// Whether the entry itself, without its out-of-line value, extends into the next cache line.
     #[inline]
     pub(crate) fn spans_lines(self) -> bool {
         let header = self.header();
@@ -441,7 +440,7 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn set_header(self, header: Header) {
-        // SAFETY: as in `header`: nobody else reads the word meanwhile.
+        // SAFETY: as in `header`: no other thread reads the word meanwhile.
         unsafe { self.start.cast::<u64>().write(header.0) };
     }
 }
@@ -466,7 +465,7 @@ pub struct EntryBox {
 unsafe impl Send for EntryBox {}
 
 impl EntryBox {
-    /// An entry whose value is bytes.
+    /// Makes an entry whose value is bytes.
     ///
     /// # Panics
     /// If the key is longer than `u32::MAX` bytes, or the allocator hands out addresses above 2⁴⁸.
@@ -486,12 +485,12 @@ impl EntryBox {
         entry
     }
 
-    /// A string, without a deadline.
+    /// Makes a string, without a deadline.
     pub fn string(key: &[u8], value: &[u8]) -> Self {
         Self::with_bytes(Kind::String, Encoding::default(), key, value, None)
     }
 
-    /// An entry whose value is a blob, which is not copied.
+    /// Makes an entry whose value is a blob, which is not copied.
     pub fn with_pinned(
         kind: Kind,
         encoding: Encoding,
@@ -505,7 +504,7 @@ impl EntryBox {
         entry
     }
 
-    /// An entry whose value is an object.
+    /// Makes an entry whose value is an object.
     pub fn with_object<T: Object>(
         kind: Kind,
         encoding: Encoding,
@@ -519,7 +518,7 @@ impl EntryBox {
         entry
     }
 
-    /// An entry like `model` under a key, with another pointer to a value.
+    /// Makes an entry like `model` under a key, with another pointer to a value.
     fn with_pointer(model: EntryRef<'_>, key: &[u8], pointer: NonNull<u8>) -> Self {
         let header =
             Self::header_of(model.kind(), model.encoding(), model.deadline()).with(Header::OBJECT, true);
@@ -528,7 +527,7 @@ impl EntryBox {
         entry
     }
 
-    /// Gives the value, with all that is known of it, to another key.
+    /// Moves the value, with all its attributes, to another key.
     pub fn with_key(mut self, key: &[u8]) -> Self {
         let header = self.header();
         let mut renamed = Self::allocate(header, key, self.as_ref().deadline());
@@ -548,7 +547,7 @@ impl EntryBox {
         unsafe { EntryRef::from_raw(self.start) }
     }
 
-    /// Gives the entry up for its address: a multiple of 16 below 2⁴⁸.
+    /// Converts the entry into its address: a multiple of 16 below 2⁴⁸.
     #[inline]
     pub(crate) fn into_raw(self) -> NonNull<u8> {
         let start = self.start;
@@ -556,8 +555,10 @@ impl EntryBox {
         start
     }
 
+    /// Takes ownership of the entry at an address.
+    ///
     /// # Safety
-    /// `start` is from [`into_raw`](Self::into_raw), and nobody else makes an owner or a borrower of it.
+    /// `start` is from [`into_raw`](Self::into_raw), and no other owner or borrower is made of it.
     #[inline]
     pub(crate) unsafe fn from_raw(start: NonNull<u8>) -> Self {
         EntryBox { start }
@@ -570,7 +571,7 @@ impl EntryBox {
         self.as_ref().set_header(header);
     }
 
-    /// Sets how the value is encoded.
+    /// Sets the encoding of the value.
     #[inline]
     pub fn set_encoding(&mut self, encoding: Encoding) {
         self.set_kind(self.as_ref().kind(), encoding);
@@ -582,10 +583,10 @@ impl EntryBox {
         self.reshape(header, deadline, header.inline_len())
     }
 
-    /// Replaces the value by these bytes; in place where the class of the allocation stays the same and
-    /// nobody has pinned it.
+    /// Replaces the value by these bytes. Does so in place if the class of the allocation stays the same and
+    /// the value is not pinned.
     ///
-    /// A big old value is freed here: under a hold, take the entry out and make a new one instead.
+    /// A big old value is freed here. Under a hold, take the entry out and make a new one instead.
     pub fn set_bytes(&mut self, value: &[u8]) -> Moved {
         if value.len() > INLINE_MAX {
             if let Some(blob) = self.blob_mut()
@@ -602,9 +603,9 @@ impl EntryBox {
         moved
     }
 
-    /// Writes an inline string over an inline string, if it fits where it is; says whether it did.
+    /// Writes an inline string over an inline string, if it fits in place; returns whether it did.
     ///
-    /// This is what SET mostly does: nothing moves, and nothing is freed.
+    /// This is the most frequent work of SET: nothing moves, and nothing is freed.
     #[inline]
     pub fn try_overwrite(&mut self, encoding: Encoding, value: &[u8]) -> bool {
         let old = self.header();
@@ -633,7 +634,7 @@ impl EntryBox {
         self.store_blob(value)
     }
 
-    /// Appends to the value; a blob makes room for more than is needed, see [`resize`](Self::resize).
+    /// Appends to the value; a blob reserves more room than it needs, see [`resize`](Self::resize).
     ///
     /// # Panics
     /// If the value is an object.
@@ -654,7 +655,7 @@ impl EntryBox {
         }
     }
 
-    /// Overwrites the value from `offset` on, which may be past its end: what lies between is zero.
+    /// Overwrites the value from `offset` on, which may be past its end; the gap is filled with zeros.
     ///
     /// # Panics
     /// If the value is an object.
@@ -670,8 +671,8 @@ impl EntryBox {
 
     /// Sets the length of the value: cuts it, or adds zeros.
     ///
-    /// Room beyond [`INLINE_MAX`] grows as in Redis: to double the length up to 1 MiB, then by 1 MiB more
-    /// than is needed.
+    /// Room beyond [`INLINE_MAX`] grows as in Redis: to double the length up to 1 MiB, and by 1 MiB more than
+    /// is needed above it.
     ///
     /// # Panics
     /// If the value is an object.
@@ -683,7 +684,7 @@ impl EntryBox {
             self.zero_inline_from(keep);
             moved
         } else if !header.has(Header::BLOB) {
-            // One that begins has just the room it needs.
+            // A new blob has just the room it needs.
             let mut blob =
                 if keep == 0 { Pinned::with_capacity(len) } else { Pinned::from_slice(self.inline_mut()) };
             blob.resize(len);
@@ -699,7 +700,7 @@ impl EntryBox {
         }
     }
 
-    /// The value's bytes, to be changed; a pinned blob is copied first.
+    /// The value's bytes, mutable; a pinned blob is copied first.
     ///
     /// # Panics
     /// If the value is an object.
@@ -712,8 +713,8 @@ impl EntryBox {
         self.inline_mut()
     }
 
-    /// Parts the entry from its object, if it has one. That is taken apart, to be freed in steps, if nobody
-    /// else has it.
+    /// Separates the entry from its object, if it has one. The object is taken apart, to be freed in steps,
+    /// if it has no other owner.
     pub(crate) fn demolish(self) -> Result<(Shell, Option<Box<dyn Rubble>>), EntryBox> {
         let header = self.header();
         if !header.has(Header::OBJECT) {
@@ -727,8 +728,8 @@ impl EntryBox {
         Ok((shell, rubble))
     }
 
-    /// The value, if it is an object of type `T`, to be changed. One that somebody has pinned is copied
-    /// first, which may be much to do: writers wait until [`Shard::unpin`](crate::Shard::unpin) instead.
+    /// The value, mutable, if it is an object of type `T`. A pinned one is copied first, which may be much
+    /// work: writers wait until [`Shard::unpin`](crate::Shard::unpin) instead.
     #[inline]
     pub fn object_mut<T: Object>(&mut self) -> Option<&mut T> {
         let header = self.header();
@@ -736,14 +737,14 @@ impl EntryBox {
             return None;
         }
         self.unshare_object();
-        // SAFETY: the flag says that the pointer is an object's, of which this entry has the only reference,
-        // as has just been seen to; and `self` stays borrowed.
+        // SAFETY: the flag says that the pointer is an object's, of which this entry has the only reference
+        // since `unshare_object`; and `self` stays borrowed.
         unsafe {
             ObjectHeader::downcast(self.as_ref().pointer(header).cast()).map(|mut object| object.as_mut())
         }
     }
 
-    /// Makes the object ours alone.
+    /// Makes this entry the object's only owner.
     #[inline]
     fn unshare_object(&mut self) {
         let object = self.as_ref().pointer(self.header()).cast::<ObjectHeader>();
@@ -774,8 +775,8 @@ impl EntryBox {
             if is_long { 0 } else { key_len as u64 },
         );
         let start = allocate_bytes(header.class_bytes(key.len()));
-        // SAFETY: the class has room for all up to the end of the key, and nobody else has the allocation;
-        // the header is aligned to 16, the tail to 8.
+        // SAFETY: the class has room for all up to the end of the key, and the allocation is new and ours
+        // alone. The header is aligned to 16, the tail to 8.
         unsafe {
             start.cast::<u64>().write(header.0);
             if is_long {
@@ -810,9 +811,9 @@ impl EntryBox {
         }
     }
 
-    /// Gives the entry another header, which says how long an inline value is and whether it has a pointer,
-    /// and another deadline. The key stays, and the first `keep` bytes of an inline value; the pointer or the
-    /// rest of the value must be written then.
+    /// Replaces the header, which has the length of an inline value and says whether there is a pointer, and
+    /// the deadline. The key stays, and the first `keep` bytes of an inline value. The caller must write the
+    /// pointer or the rest of the value afterwards.
     fn reshape(&mut self, header: Header, deadline: Option<Deadline>, keep: usize) -> Moved {
         let old = self.header();
         let header = header.with(Header::HAS_DEADLINE, deadline.is_some());
@@ -823,8 +824,8 @@ impl EntryBox {
         let tail_len = old.key_offset() - old.tail_offset() + key_len + keep;
         let stays = new_bytes == old_bytes;
         let start = if stays { self.start } else { allocate_bytes(new_bytes) };
-        // SAFETY: the tail (the length of a long key, the key and what is kept of the value) is initialised
-        // in the old allocation, and has room in the new one, which may be the same: `copy_from` allows
+        // SAFETY: the tail (the length of a long key, the key and the kept part of the value) is initialised
+        // in the old allocation. It has room in the new one, which may be the same: `copy_from` allows
         // overlap. The old one is freed with the class that it was allocated with.
         unsafe {
             start.add(header.tail_offset()).copy_from(self.start.add(old.tail_offset()), tail_len);
@@ -860,8 +861,8 @@ impl EntryBox {
     fn zero_inline_from(&mut self, from: usize) {
         let header = self.header();
         let value = header.key_offset() + self.key_len();
-        // SAFETY: an inline value has room for `inline_len` bytes behind the key, and `self` is borrowed
-        // alone.
+        // SAFETY: an inline value has room for `inline_len` bytes after the key, and `self` is borrowed
+        // mutably.
         unsafe { self.start.add(value + from).write_bytes(0, header.inline_len() - from) };
     }
 
@@ -871,7 +872,7 @@ impl EntryBox {
         let header = self.header();
         assert!(!header.has(Header::OUT_OF_LINE) && header.inline_len() == value.len());
         let room = header.key_offset() + self.key_len();
-        // SAFETY: an inline value has room for `inline_len` bytes behind the key, and nobody else has the
+        // SAFETY: an inline value has room for `inline_len` bytes after the key, and no other thread has the
         // entry.
         unsafe { self.start.add(room).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len()) };
     }
@@ -881,15 +882,15 @@ impl EntryBox {
     fn inline_mut(&mut self) -> &mut [u8] {
         let header = self.header();
         debug_assert!(!header.has(Header::OUT_OF_LINE));
-        // SAFETY: an inline value is initialised, `inline_len` bytes behind the key, and `self` stays
-        // borrowed alone.
+        // SAFETY: an inline value is initialised, `inline_len` bytes after the key, and `self` stays borrowed
+        // mutably.
         unsafe {
             let value = self.start.add(header.key_offset() + self.key_len());
             std::slice::from_raw_parts_mut(value.as_ptr(), header.inline_len())
         }
     }
 
-    /// The handle of the blob, to be changed where it is.
+    /// The handle of the blob, mutable in place.
     fn blob_mut(&mut self) -> Option<&mut Pinned> {
         let header = self.header();
         // SAFETY: the flag says that there is a blob's pointer, aligned to 8, in an allocation that only
@@ -922,7 +923,7 @@ impl EntryBox {
         }
         let pointer = self.as_ref().pointer(header);
         self.forget_value();
-        // SAFETY: the flags say what the pointer is, and the entry has just forgotten it.
+        // SAFETY: the flags give the type of the pointer, and the entry has just forgotten it.
         unsafe {
             if header.has(Header::BLOB) {
                 drop(Pinned::from_raw(pointer));
@@ -932,7 +933,7 @@ impl EntryBox {
         }
     }
 
-    /// Leaves an empty inline value in place of an out-of-line one, which somebody else owns now.
+    /// Leaves an empty inline value in place of an out-of-line one, which has another owner now.
     fn forget_value(&mut self) {
         let header = self.header().with(Header::OUT_OF_LINE, false);
         self.reshape(header, self.as_ref().deadline(), 0);
@@ -963,7 +964,7 @@ impl Drop for EntryBox {
         let bytes = header.class_bytes(self.key_len());
         if header.has(Header::OUT_OF_LINE) {
             let pointer = self.as_ref().pointer(header);
-            // SAFETY: the flags say what the pointer is, and nobody reads the entry any more.
+            // SAFETY: the flags give the type of the pointer, and nothing reads the entry any more.
             unsafe {
                 if header.has(Header::BLOB) {
                     drop(Pinned::from_raw(pointer));
@@ -977,7 +978,7 @@ impl Drop for EntryBox {
     }
 }
 
-/// What an entry whose object is gone lies in, with its key.
+/// The allocation of an entry whose object is gone, with the entry's key.
 pub(crate) struct Shell {
     start: NonNull<u8>,
     bytes: usize,
@@ -1014,6 +1015,8 @@ fn allocate_bytes(class: usize) -> NonNull<u8> {
     start
 }
 
+/// Frees an allocation.
+///
 /// # Safety
 /// `start` is from [`allocate_bytes`] with the same class, and is not used afterwards.
 #[inline]
@@ -1024,8 +1027,8 @@ unsafe fn deallocate_bytes(start: NonNull<u8>, class: usize) {
 
 #[inline]
 fn layout(class: usize) -> Layout {
-    // A class that is a power of two starts on a line: then 64 bytes are one line to fetch and not two. Other
-    // classes of whole lines cannot have that without the allocator taking the next larger class for them.
+    // A class that is a power of two starts on a cache line: then 64 bytes are one line to fetch and not two.
+    // For other classes of whole lines, the allocator would take the next larger class to align them.
     let align = if class >= LINE && class.is_power_of_two() { LINE } else { ALIGN };
     Layout::from_size_align(class, align).expect("keys and inline values are far shorter than isize::MAX")
 }

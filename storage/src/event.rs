@@ -1,4 +1,4 @@
-//! Keyspace events: what a write did to a key, by the name that Redis gives it.
+//! Keyspace events: the effects of writes on keys, by the names that Redis gives them.
 //!
 //! Every operation by which a key can change takes an [`Event`], so a write without one does not compile. An
 //! event is one byte, and on a shard that nobody observes it is never looked at.
@@ -59,7 +59,7 @@ impl EventClass {
 
 macro_rules! events {
     ($($(#[$about:meta])* $event:ident = $name:literal: $class:ident,)*) => {
-        /// What a write did to a key.
+        /// The effect of a write on a key.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Event {
@@ -212,7 +212,7 @@ events! {
     XGroupSetId = "xgroup-setid": Stream,
     /// XGROUP DESTROY.
     XGroupDestroy = "xgroup-destroy": Stream,
-    /// A consumer has come into being, whichever command named it first.
+    /// A consumer was created, whichever command named it first.
     XGroupCreateConsumer = "xgroup-createconsumer": Stream,
     /// XGROUP DELCONSUMER.
     XGroupDelConsumer = "xgroup-delconsumer": Stream,
@@ -220,7 +220,7 @@ events! {
     Expired = "expired": Expired,
     /// A key was removed to make room.
     Evicted = "evicted": Evicted,
-    /// A key has come into being; what made it follows as an event of its own.
+    /// A key was created. The event of the command that created it follows.
     New = "new": New,
     /// A key that is not there was read.
     KeyMiss = "keymiss": KeyMiss,
@@ -228,9 +228,9 @@ events! {
     Flushed = "flushed": Silent,
     /// SWAPDB: the same.
     Swapped = "swapped": Silent,
-    /// A key may be written again. Its value is what it was; only waiting nodes care.
+    /// A key may be written again. Its value is unchanged; only waiting nodes are told.
     Unpinned = "unpinned": Silent,
-    /// The table of tracked keys was full and has forgotten who had read this one. Its value is what it was.
+    /// The table of tracked keys was full and has forgotten the readers of this one. Its value is unchanged.
     Forgotten = "forgotten": Silent,
     /// A group has delivered entries: Redis propagates that and publishes nothing.
     Delivered = "delivered": Silent,

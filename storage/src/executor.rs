@@ -1,21 +1,25 @@
-//! The executor of a shard: one word that says who holds it, and the queue of what waits for it.
+//! The executor of a shard: one word for its holder, and the queue of waiting nodes.
 //!
-//! **Guarantee.** At any moment a shard has at most one holder, and whatever is linked to a held shard is
-//! taken up by its holder, in the order in which it was linked, before the shard is idle again. Nobody ever
-//! blocks or spins.
+//! **Guarantee.** At any moment a shard has at most one holder. Its holder takes up every node that is linked
+//! to the held shard, in the order of the links, before the shard is idle again. No thread ever blocks or
+//! spins.
 //!
-//! A *holder* must see to the shard's release. It is a thread that runs something on it, a transaction (under
-//! way on a thread; or, having the lane, in another shard's queue or in that of its heavy-work thread), or
-//! the injector. The lane is an executor, too, of nothing but the right to wait while holding
-//! (`coordinator.rs`).
+//! A *holder* must make sure that the shard is released. It is one of three:
+//!
+//! - a thread that runs something on the shard,
+//! - a transaction: under way on a thread or, having the lane, in another shard's queue or in that of its
+//!   heavy-work thread,
+//! - the injector.
+//!
+//! The lane is an executor, too. It guards only the right to wait while holding (`coordinator.rs`).
 //!
 //! # The word
 //!
-//! | word | means | who may change it, to what |
+//! | word | means | who may change it, and to which value |
 //! |---|---|---|
 //! | null | idle | anyone: to `HELD`, and is then the holder |
 //! | [`held()`] | held, nothing linked since the holder last looked | the holder: to null, if nothing is pending. Anyone: to a node |
-//! | a node | held, and the newest of what was linked since | the holder: to `HELD`, taking the list. Anyone: to a newer node |
+//! | a node | held, and the newest of the nodes linked since | the holder: to `HELD`, taking the list. Anyone: to a newer node |
 //!
 //! # Who writes what
 //!
@@ -23,28 +27,29 @@
 //! |---|---|---|
 //! | the shard | the holder | with the hold |
 //! | the list at the word | the holder, but for its head, to which anyone may link | by the swap that takes it |
-//! | `pending`: what was taken and has not run | the holder | with the hold: to a grant, to the injector, out of a panicking drain |
-//! | a node, its job and its `next` | whoever has its `Box` | by the compare-and-swap that links it or pushes it on an [`Inbox`] |
+//! | `pending`: the nodes that were taken and have not run | the holder | with the hold: to a grant, to the injector, out of a panicking drain |
+//! | a node, its job and its `next` | the owner of its `Box` | by the compare-and-swap that links it or pushes it on an [`Inbox`] |
 //!
-//! The list is newest first, so the holder reverses what it takes, and takes only when nothing is pending any
-//! more: arrival order. What goes with a node (further commands of its connection) is in it before it is
-//! linked; after the compare-and-swap not even its route may be read, because its job may have run and be
+//! The list is newest first. The holder takes it only when nothing is pending any more, and reverses it into
+//! arrival order. All that goes with a node (further commands of its connection) is in it before it is
+//! linked. After the compare-and-swap not even its route may be read, because its job may have run and be
 //! gone.
 //!
 //! # Orderings
 //!
-//! Holding (null → `HELD`) and taking the list are Acquire, releasing (`HELD` → null) and linking are
-//! Release: a holder sees all that the holder before it wrote to the shard and to `pending`, and all that the
-//! linker wrote to the node. Links made before the newest one are covered too, because every change of the
-//! word is a read-modify-write and so continues the release sequences of those before. A hold that passes
-//! without the word (to a grant in another shard's queue, to the injector, to a heavy-work thread's own
-//! queue) passes through a link or a queue, which release and acquire in the same way.
+//! Holding (null → `HELD`) and taking the list are Acquire; releasing (`HELD` → null) and linking are
+//! Release. So a holder sees all that the holder before it wrote to the shard and to `pending`. It also sees
+//! all that the linker wrote to the node. Links made before the newest one are covered too: every change of
+//! the word is a read-modify-write and so continues the release sequences before it.
 //!
-//! That a node may be freed and another be linked at its address between a linker's load and its
-//! compare-and-swap does no harm: the linker sets `next` to the very pointer that it compares with, so a swap
-//! that succeeds has linked to whatever is at the head now.
+//! A hold may pass without the word: to a grant in another shard's queue, to the injector, or to a heavy-work
+//! thread's own queue. Then it passes through a link or a queue, which release and acquire in the same way.
 //!
-//! All this is tried in every interleaving by `coordinator/loom_tests.rs`.
+//! Between a linker's load and its compare-and-swap, a node may be freed and another be linked at its
+//! address. That does no harm. The linker sets `next` to the very pointer that it compares with, so a swap
+//! that succeeds has linked to the node that is at the head now.
+//!
+//! `coordinator/loom_tests.rs` tries all this in every interleaving.
 
 use std::{ptr, sync::Arc};
 
@@ -56,12 +61,12 @@ use crate::{
 
 /// Work that waits for shards and then runs on them.
 pub struct Node<J> {
-    /// The next node of the list this one is in. Owned by whoever owns the node.
+    /// The next node of the list this one is in. Owned by the owner of the node.
     next: *mut Node<J>,
     pub(crate) route: Route,
     /// The queue of the heavy-work thread that is reserved for the node.
     pub(crate) reserved: Option<Arc<Inbox<J>>>,
-    /// What runs once all shards of the route are held.
+    /// The work that runs once all shards of the route are held.
     pub job: J,
 }
 
@@ -87,7 +92,7 @@ fn held<J>() -> *mut Node<J> {
     ptr::without_provenance_mut(1)
 }
 
-/// What became of a node that wanted a shard.
+/// The result of a node's attempt to take a shard.
 pub(crate) enum Linked<J> {
     /// The shard was idle: the caller holds it and still has the node.
     Held(Box<Node<J>>),
@@ -95,21 +100,21 @@ pub(crate) enum Linked<J> {
     Waiting,
 }
 
-/// A shard, its word, and what waits for it.
+/// A shard, its word, and the nodes that wait for it.
 ///
-/// The word shares its line with the first fields of the shard: whoever takes the hold has that line to
-/// itself then, so what every command writes lies there. Two executors never share a line (nor a pair of
-/// lines, which x86 fetches together).
+/// The word shares its cache line with the first fields of the shard. A thread that takes the hold then has
+/// that line to itself, so the fields that every command writes lie there. Two executors never share a line,
+/// nor a pair of lines, which x86 fetches together.
 #[repr(C, align(128))]
 pub(crate) struct ShardExecutor<S, J> {
     word: AtomicPtr<Node<J>>,
     held: UnsafeCell<Holding<S, J>>,
 }
 
-/// What belongs to the holder of a shard.
+/// The fields that belong to the holder of a shard.
 #[repr(C)]
 struct Holding<S, J> {
-    /// What was taken from the word and has not run yet: the oldest, which leads to the others.
+    /// The oldest node that was taken from the word and has not run yet. It leads to the others.
     pending: *mut Node<J>,
     shard: S,
 }
@@ -128,7 +133,7 @@ impl<S, J> ShardExecutor<S, J> {
         }
     }
 
-    /// Fetches the line of the word, and of what every command writes, for writing. Reads nothing.
+    /// Fetches the cache line of the word and of the most written fields, for writing. Reads nothing.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         prefetch::for_write(&raw const self.word);
@@ -141,7 +146,7 @@ impl<S, J> ShardExecutor<S, J> {
         self.word.compare_exchange(ptr::null_mut(), held(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the hold, or leaves the node with the one who has it.
+    /// Takes the hold, or leaves the node with the holder.
     pub(crate) fn hold_or_link(&self, node: Box<Node<J>>) -> Linked<J> {
         let node = Box::into_raw(node);
         let mut word = self.word.load(Ordering::Relaxed);
@@ -176,7 +181,7 @@ impl<S, J> ShardExecutor<S, J> {
         self.held.with_mut(|held| unsafe { &mut (*held).shard })
     }
 
-    /// Releases the shard if nobody waits for it.
+    /// Releases the shard if no node waits for it.
     ///
     /// # Safety
     /// The caller holds this shard; on `true` it no longer does.
@@ -192,7 +197,7 @@ impl<S, J> ShardExecutor<S, J> {
                 .is_ok()
     }
 
-    /// Takes the oldest of what waits, or, when nothing does, releases the shard.
+    /// Takes the oldest waiting node, or, when there is none, releases the shard.
     ///
     /// # Safety
     /// The caller holds this shard; on `None` it no longer does.
@@ -212,7 +217,7 @@ impl<S, J> ShardExecutor<S, J> {
         }
     }
 
-    /// Takes the oldest of what waits, if anything does.
+    /// Takes the oldest waiting node, if there is one.
     ///
     /// # Safety
     /// The caller holds this shard.
@@ -222,7 +227,7 @@ impl<S, J> ShardExecutor<S, J> {
             if let Some(node) = unsafe { self.pop_pending() } {
                 return Some(node);
             }
-            // Relaxed: what is linked is read after `take_linked`.
+            // Relaxed: the linked nodes are read after `take_linked`.
             if self.word.load(Ordering::Relaxed) == held() {
                 return None;
             }
@@ -231,7 +236,7 @@ impl<S, J> ShardExecutor<S, J> {
         }
     }
 
-    /// Puts back what `next_or_release` or `next_waiting` gave, in front of everything else that waits.
+    /// Puts back a node of `next_or_release` or `next_waiting`, in front of all other waiting nodes.
     ///
     /// # Safety
     /// The caller holds this shard.
@@ -246,6 +251,8 @@ impl<S, J> ShardExecutor<S, J> {
         });
     }
 
+    /// Takes the first node off `pending`, if there is one.
+    ///
     /// # Safety
     /// The caller holds this shard.
     unsafe fn pop_pending(&self) -> Option<Box<Node<J>>> {
@@ -263,7 +270,7 @@ impl<S, J> ShardExecutor<S, J> {
         })
     }
 
-    /// Makes what was linked to the word pending, oldest first.
+    /// Makes the nodes that were linked to the word pending, oldest first.
     ///
     /// # Safety
     /// The caller holds this shard, saw that the word is not `held()`, and has nothing pending.
@@ -284,15 +291,16 @@ impl<S, J> ShardExecutor<S, J> {
 
 impl<S, J> Drop for ShardExecutor<S, J> {
     fn drop(&mut self) {
-        // What still waits when the engine goes is freed, not run. A shard that is held already is held by
-        // somebody who is gone: the injector, or a transaction that is freed with the queue it waits in.
+        // Nodes that still wait when the engine is dropped are freed and do not run. A shard that is held
+        // already has a holder that no longer exists: the injector, or a transaction that is freed with the
+        // queue it waits in.
         let _: bool = self.try_hold();
         // SAFETY: held now, and `&mut self`: nobody else holds or links.
         while unsafe { self.next_or_release() }.is_some() {}
     }
 }
 
-/// Reverses a list that nobody else has, and returns its new head.
+/// Reverses a list that no other thread has, and returns its new head.
 fn reverse<J>(mut node: *mut Node<J>) -> *mut Node<J> {
     let mut reversed = ptr::null_mut();
     while !node.is_null() {
@@ -304,17 +312,18 @@ fn reverse<J>(mut node: *mut Node<J>) -> *mut Node<J> {
     reversed
 }
 
-/// Where a thread's finished nodes come back to it: a stack that many push on and the thread empties.
+/// The stack of a thread's finished nodes: many threads push, and the thread empties it.
 ///
-/// It also says whether the thread sleeps, so that who brings something knows whether to wake it.
+/// It also says whether the thread sleeps, so that a thread that brings a node knows whether to wake it.
 ///
-/// The two sides agree through a pair of sequentially consistent fences: the thread announces its sleep and
+/// The two sides agree through a pair of sequentially consistent fences. The thread announces its sleep and
 /// then looks for nodes; the other side pushes and then looks for the announcement. At least one of them sees
 /// the other, so no node is left with a sleeping thread. The same holds for any other queue that `may_sleep`
-/// is told to look at and whose writers ask `must_wake`.
+/// is told to look at and whose writers call `must_wake`.
 ///
-/// A thread that has withdrawn its announcement may still be woken by somebody who saw it: wakings may come
-/// for nothing, never too late. `take` may miss a push that is under way; the next `may_sleep` does not.
+/// A thread that has withdrawn its announcement may still be woken by a thread that saw it. A wake-up may be
+/// unnecessary, but it is never too late. `take` may miss a push that is under way; the next `may_sleep` does
+/// not.
 pub struct Inbox<J> {
     newest: AtomicPtr<Node<J>>,
     asleep: AtomicBool,
@@ -342,16 +351,16 @@ impl<J: Send> Inbox<J> {
         }
     }
 
-    /// Says, after something was pushed (here or elsewhere), whether the thread sleeps and the caller is the
-    /// one to wake it.
+    /// Returns whether the thread sleeps and the caller must wake it. Called after something was pushed, here
+    /// or elsewhere.
     pub fn must_wake(&self) -> bool {
         // Pairs with the fence of `may_sleep`.
         fence(Ordering::SeqCst);
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)
     }
 
-    /// Announces that the thread is about to sleep. `also_empty` looks at whatever else it must not sleep on.
-    /// On `false` there is something to do and the announcement is withdrawn.
+    /// Announces that the thread is about to sleep. `also_empty` looks at all else that the thread must not
+    /// sleep on. On `false` there is something to do, and the announcement is withdrawn.
     pub fn may_sleep(&self, also_empty: impl FnOnce() -> bool) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
         // Pairs with the fence of `must_wake`.
@@ -380,9 +389,9 @@ impl<J: Send> Inbox<J> {
 
 impl<J> Drop for Inbox<J> {
     fn drop(&mut self) {
-        // A swap, because loom does not see that the last owner of an `Arc` has synchronised with the others:
-        // a load could be of what another thread has taken since. Acquire: pairs with the Release of each
-        // push.
+        // A swap, because loom does not see that the last owner of an `Arc` has synchronised with the others.
+        // A load could return nodes that another thread has taken since. Acquire: pairs with the Release of
+        // each push.
         drop(Nodes { first: self.newest.swap(ptr::null_mut(), Ordering::Acquire) });
     }
 }

@@ -1,9 +1,9 @@
 //! Places on Earth as scores: pure functions.
 //!
-//! A score is a geohash of 52 bits: longitude and latitude are each divided into 2²⁶ steps (the latter
-//! between ±85.05112878°, where the square of the Mercator projection ends), and the bits of the two numbers
-//! alternate, the longitude's first. So whatever lies in one cell of a coarser grid, of 2ⁿ by 2ⁿ cells, has
-//! scores of one range. A search covers its area with a cell that is about as large and those around it, and
+//! A score is a geohash of 52 bits. Longitude and latitude are each divided into 2²⁶ steps. The latitude's
+//! are between ±85.05112878°, where the square of the Mercator projection ends. The bits of the two numbers
+//! alternate, the longitude's first. So all places in one cell of a coarser grid, of 2ⁿ by 2ⁿ cells, have
+//! scores of one range. A search covers its area with a cell of about its size and the cells around it, and
 //! measures the distance to each place in them.
 //!
 //! The Earth is a sphere here, and distances are great circles by the haversine formula. Constants, the
@@ -22,7 +22,7 @@ const LONGITUDE_MAX: f64 = 180.0;
 const LATITUDE_MAX: f64 = 85.05112878;
 /// Bits of each number in a score.
 const SCORE_STEP: u32 = 26;
-/// What geohashes are spelled with.
+/// The letters of geohashes.
 const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
 
 /// A place, in degrees.
@@ -123,7 +123,7 @@ impl Cell {
         gather(self.bits)
     }
 
-    /// The cell so many columns east and rows north of this one; the grid goes round in both directions.
+    /// The cell `east` columns and `north` rows from this one; the grid goes round in both directions.
     fn neighbour(self, east: i32, north: i32) -> Self {
         let mask = u32::MAX >> (32 - self.step);
         // A number that is not moved is left as it is: at the very end of the range it is one too large for

@@ -191,7 +191,7 @@ impl Router {
             },
             HashTags::Ignored => hash,
         };
-        // A shift by 64 is what one shard asks for, so it is made in two steps.
+        // A shift by 64, for one shard, overflows, so it is made in two steps.
         let shard = (of_shard.0 >> 1) >> (63 - self.shard_bits);
         Routed { shard: ShardId(shard as u16), place: self.turn(hash) }
     }

@@ -12,9 +12,9 @@
 //! there are more than `hash-max-listpack-entries` fields or a text is longer than `hash-max-listpack-value`.
 //!
 //! **A field whose deadline has passed is not there**, for any operation of this file: it is not read, not
-//! counted, and setting it adds a new field. Where it is stored all the same, until an operation writes to it
-//! or expiry comes by, is nobody's business but memory's. A hash in which all fields have expired is no key
-//! any more.
+//! counted, and setting it adds a new field. It may still be stored, until an operation writes to it or
+//! expiry removes it. That matters only for memory. A hash in which all fields have expired is no key any
+//! more.
 
 mod field_table;
 mod packed_fields;
@@ -36,20 +36,20 @@ use crate::{
 /// The type of hashes.
 pub struct HashType;
 
-/// A live hash, to be read.
+/// A live hash, for reading.
 pub type HashRef<'a> = ValueRef<'a, HashType>;
 
-/// A live hash of a shard, to be changed.
+/// A live hash of a shard, for changes.
 pub type HashMut<'a> = ValueMut<'a, HashType>;
 
 /// A field of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// What it is found by.
+    /// The name of the field.
     pub name: Element<'a>,
-    /// What it holds.
+    /// The value of the field.
     pub value: Element<'a>,
-    /// When it expires, if it does.
+    /// The deadline of the field, if it has one.
     pub deadline: Option<Deadline>,
 }
 
@@ -73,7 +73,7 @@ pub enum Inserted {
     Replaced,
 }
 
-/// In what state a field was found.
+/// The state in which a field was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Live,
@@ -93,7 +93,7 @@ impl Found {
     }
 }
 
-/// What deadline a field has after a write, if it has this one before and still lives.
+/// The deadline of a field after a write, if it had `before` and still lives.
 fn deadline_after(expiry: Expiry, before: Option<Deadline>) -> Option<Deadline> {
     match expiry {
         Expiry::Keep => before,
@@ -102,7 +102,7 @@ fn deadline_after(expiry: Expiry, before: Option<Deadline>) -> Option<Deadline> 
     }
 }
 
-/// How a hash is stored.
+/// The storage of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Packed(Layout),
@@ -128,7 +128,7 @@ impl Form {
     }
 }
 
-/// What a hash consists of.
+/// The contents of a hash.
 #[derive(Clone, Copy)]
 enum Contents<'a> {
     Packed(PackedFields<'a>),
@@ -254,21 +254,20 @@ impl<'a> HashRef<'a> {
         Contents::of(self.entry())
     }
 
-    /// The number of fields. Where deadlines have passed, takes time in proportion to the fields that nobody
-    /// has removed yet.
+    /// The number of fields. If deadlines have passed, takes time in proportion to the fields that are not
+    /// removed yet.
     #[inline]
     pub fn len(self) -> usize {
         let contents = self.contents();
         contents.len() - contents.n_expired(self.now())
     }
 
-    /// The number of fields that are stored, those included that have expired and that nobody has removed
-    /// yet. Constant in time.
+    /// The number of stored fields, with expired ones that are not removed yet. Constant in time.
     pub fn n_stored(self) -> usize {
         self.contents().len()
     }
 
-    /// Whether there may be fields that have expired and that nobody has removed yet.
+    /// Whether there may be expired fields that are not removed yet.
     pub fn has_expired_fields(self) -> bool {
         next_deadline(self.entry()).is_some_and(|deadline| deadline.has_passed(self.now()))
     }
@@ -300,8 +299,8 @@ impl<'a> HashRef<'a> {
         self.contents().iter().filter(move |field| !field.has_expired(now))
     }
 
-    /// Visits fields from a position on, through at most `n_buckets` buckets, and all of a packed hash; gives
-    /// the position to go on from, or `None` at the end.
+    /// Visits fields from a position on, through at most `n_buckets` buckets, and all of a packed hash.
+    /// Returns the position to go on from, or `None` at the end.
     pub fn scan(
         self,
         from: Position,
@@ -333,7 +332,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// What to draw many random fields from.
+    /// Prepares to draw many random fields.
     pub fn random_fields(self) -> RandomFields<'a> {
         match self.contents() {
             Contents::Table(fields) if fields.n_expired(self.now()) == 0 => {
@@ -357,7 +356,8 @@ impl<'a> HashRef<'a> {
             if n_wanted == 0 {
                 return;
             }
-            // Knuth's selection sampling: the chance of each is what is wanted of what is left.
+            // Knuth's selection sampling: the chance of each is the number still wanted, divided by the
+            // number left.
             if random() % n_left < n_wanted {
                 visit(field);
                 n_wanted -= 1;
@@ -367,7 +367,7 @@ impl<'a> HashRef<'a> {
     }
 }
 
-/// Where fewer than one field in so many is wanted, drawing until they differ is faster than going through
+/// Where less than one field in this many is wanted, drawing until they differ is faster than a walk through
 /// all.
 const SPARSE_CHOICE: usize = 3;
 
@@ -407,7 +407,7 @@ impl HashMut<'_> {
         }
     }
 
-    /// Sets a field; its deadline becomes what `expiry` says.
+    /// Sets a field; `expiry` decides its deadline.
     pub fn set(&mut self, name: &[u8], value: &[u8], expiry: Expiry) -> Inserted {
         let now = self.now();
         if self.is_logged() {
@@ -438,7 +438,7 @@ impl HashMut<'_> {
         inserted
     }
 
-    /// Removes a field; says whether there was one.
+    /// Removes a field; returns whether there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let now = self.now();
         if self.is_logged() {
@@ -456,7 +456,7 @@ impl HashMut<'_> {
         found == Some(Found::Live)
     }
 
-    /// Gives a field that is there another deadline, or none.
+    /// Sets another deadline for an existing field, or none.
     pub fn set_field_deadline(&mut self, name: &[u8], deadline: Option<Deadline>) {
         if deadline.is_some() {
             self.admit_deadlines();
@@ -469,7 +469,7 @@ impl HashMut<'_> {
         });
     }
 
-    /// Removes fields whose deadline has passed, at most `n_max`, those first that passed first; says how
+    /// Removes up to `n_max` fields whose deadline has passed, in the order of the deadlines; returns how
     /// many.
     pub fn expire(&mut self, n_max: usize) -> usize {
         let now = self.now();
@@ -499,8 +499,8 @@ impl HashMut<'_> {
         self.count_expired_fields(1);
     }
 
-    /// Has the log know of a field whose deadline has passed, as what comes takes it for one that is not
-    /// there.
+    /// Records for the log that a field's deadline has passed, as the next command treats the field as
+    /// missing.
     #[cold]
     fn record_if_expired(&self, name: &[u8]) {
         let now = self.now();
@@ -517,7 +517,7 @@ impl HashMut<'_> {
         Form::of(self.entry()) != Form::Table
     }
 
-    /// Whether the field may be set where the hash is now.
+    /// Whether the field may be set in the present form of the hash.
     fn can_pack(&self, name: &[u8], value: &[u8]) -> bool {
         match Contents::of(self.entry()) {
             Contents::Table(_) => true,

@@ -1,9 +1,11 @@
 //! HyperLogLogs, stored as Redis stores them: strings that a client may GET, SET and move between servers.
 //!
-//! An element's hash chooses one of 2¹⁴ registers by its low 14 bits; the rank of the rest is the number of
-//! its trailing zeros, plus one. A register holds the highest rank it has met, and the number of distinct
-//! elements is estimated from how many registers hold which rank: by Otmar Ertl, "New cardinality estimation
-//! algorithms for HyperLogLog sketches", arXiv:1702.01284, whose sigma and tau are used.
+//! An element's hash chooses one of 2¹⁴ registers by its low 14 bits. The rank of the rest is the number of
+//! its trailing zeros, plus one. A register holds the highest rank that it has met.
+//!
+//! The number of distinct elements is estimated from the number of registers of each rank. The method is by
+//! Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", arXiv:1702.01284, whose
+//! sigma and tau are used.
 //!
 //! ```text
 //! "HYLL" | encoding 1 | unused 3 | cardinality 8, little endian, highest bit: out of date | registers
@@ -19,11 +21,11 @@
 //! | `1rrrrrll` | `l + 1` registers of rank `r + 1` |
 //!
 //! A sparse one becomes dense when it would grow beyond `hll-sparse-max-bytes`, or when a rank is above 32.
-//! Which runs there are after a change is part of the representation, as replicas and tests compare bytes:
+//! The division into runs after a change is part of the representation, as replicas and tests compare bytes:
 //! see `raise_sparse`.
 //!
-//! Any bytes may claim to be a HyperLogLog. [`Hll::new`] checks the header, and whoever walks the runs finds
-//! out whether they make 2¹⁴ registers.
+//! Any bytes may claim to be a HyperLogLog. [`Hll::new`] checks the header, and code that walks the runs
+//! checks whether they make 2¹⁴ registers.
 
 use smallvec::SmallVec;
 
@@ -43,7 +45,7 @@ const HEADER_BYTES: usize = 16;
 const MAGIC: &[u8; 4] = b"HYLL";
 const ENCODING_AT: usize = 4;
 const CARDINALITY_AT: usize = 8;
-/// Where the bit is that says that the cardinality is out of date.
+/// The position of the bit that says that the cardinality is out of date.
 const STALE_AT: usize = 15;
 const STALE: u8 = 0x80;
 const DENSE: u8 = 0;
@@ -56,11 +58,11 @@ const RANKED_MAX: usize = 4;
 /// A sparse HyperLogLog of no elements.
 const EMPTY: [u8; HEADER_BYTES + 2] = *b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0\x7f\xff";
 
-/// The runs of a sparse HyperLogLog do not make 2¹⁴ registers.
+/// The error for runs of a sparse HyperLogLog that do not make 2¹⁴ registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// How registers are stored.
+/// The storage of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// 6 bits each.
@@ -69,7 +71,7 @@ pub enum Encoding {
     Sparse,
 }
 
-/// A stored HyperLogLog, as far as its header and its length tell.
+/// A stored HyperLogLog; only its header and its length are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Hll<'a> {
     bytes: &'a [u8],
@@ -90,7 +92,7 @@ impl<'a> Hll<'a> {
         Some(Hll { bytes, encoding })
     }
 
-    /// How its registers are stored.
+    /// The storage of its registers.
     pub fn encoding(self) -> Encoding {
         self.encoding
     }
@@ -121,7 +123,7 @@ impl<'a> Hll<'a> {
         Ok(estimate(&histogram))
     }
 
-    /// The runs of a sparse one, up to its end or to what is none.
+    /// The runs of a sparse one, up to its end or to invalid bytes.
     pub fn runs(self) -> impl Iterator<Item = Run> + 'a {
         let mut rest = if self.encoding == Encoding::Sparse { self.registers_part() } else { &[] };
         std::iter::from_fn(move || {
@@ -131,7 +133,7 @@ impl<'a> Hll<'a> {
         })
     }
 
-    /// What adding elements makes of it.
+    /// Computes the change that adds elements.
     ///
     /// # Errors
     /// If a register cannot be found.
@@ -189,7 +191,7 @@ impl<'a> Hll<'a> {
     }
 }
 
-/// What is to become of a stored HyperLogLog.
+/// The change of a stored HyperLogLog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
@@ -200,12 +202,12 @@ pub enum Change {
     Rewrite(Vec<u8>),
 }
 
-/// Registers of a dense HyperLogLog that are to be raised.
+/// Registers of a dense HyperLogLog that must be raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raise(SmallVec<[Observation; 8]>);
 
 impl Raise {
-    /// Raises them.
+    /// Raises the registers.
     ///
     /// # Panics
     /// If the bytes are not those that the change was made for.
@@ -236,7 +238,7 @@ pub fn of<'e>(elements: impl Iterator<Item = &'e [u8]>, sparse_max_bytes: usize)
     bytes
 }
 
-/// What an element says: a register and the rank that it has at least.
+/// The observation of an element: a register and the least rank that it must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Observation {
     index: usize,
@@ -247,7 +249,7 @@ impl Observation {
     fn of(element: &[u8]) -> Self {
         let hash = murmur_hash_64a(element, 0xadc8_3b19);
         let (index, rest) = (hash as usize % N_REGISTERS, hash >> INDEX_BITS);
-        // The bit behind the last one bounds the rank.
+        // The bit after the last one bounds the rank.
         let rank = (rest | 1 << (64 - INDEX_BITS)).trailing_zeros() + 1;
         Observation { index, rank: rank as u8 }
     }
@@ -314,8 +316,8 @@ impl Registers {
         estimate(&histogram)
     }
 
-    /// What a HyperLogLog is once it was raised to these registers, which are nowhere below its own; in place
-    /// of none, an empty one. It stays sparse, if it is and may be.
+    /// Raises a HyperLogLog to these registers, which are nowhere below its own. In place of none, an empty
+    /// one is raised. It stays sparse, if it is and may be.
     ///
     /// # Errors
     /// If a register cannot be found.
@@ -333,7 +335,7 @@ impl Registers {
         Ok(bytes)
     }
 
-    /// Raises the registers of a sparse HyperLogLog one by one. Gives none if the result must be dense.
+    /// Raises the registers of a sparse HyperLogLog one by one. Returns `None` if the result must be dense.
     fn merged_into_sparse(&self, old: &[u8], sparse_max_bytes: usize) -> Result<Option<Vec<u8>>, Corrupt> {
         let mut bytes = old.to_vec();
         let mut walk = Walk::START;
@@ -346,7 +348,7 @@ impl Registers {
         Ok(Some(bytes))
     }
 
-    /// A dense representation with a header that it has but for its encoding.
+    /// Makes a dense representation with this header, except its encoding.
     fn to_dense(&self, header: &[u8; HEADER_BYTES]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(DENSE_BYTES);
         bytes.extend_from_slice(header);
@@ -372,13 +374,13 @@ fn for_each_dense(registers: &[u8], mut each: impl FnMut(usize, u8)) {
     }
 }
 
-/// Where a dense register's bits are: the first byte, and the bit there.
+/// The place of a dense register's bits: the first byte, and the bit there.
 fn dense_place(index: usize) -> (usize, usize) {
     let bit = index * REGISTER_BITS;
     (bit / 8, bit % 8)
 }
 
-/// The two bytes that hold a dense register. Only the last has none behind its first, and does not need it.
+/// The two bytes that hold a dense register. Only the last register has no second byte, and does not need it.
 fn dense_pair(registers: &[u8], byte: usize) -> u16 {
     u16::from_le_bytes([registers[byte], registers.get(byte + 1).copied().unwrap_or(0)])
 }
@@ -388,7 +390,7 @@ fn dense_rank(registers: &[u8], index: usize) -> u8 {
     (dense_pair(registers, byte) >> bit) as u8 % N_RANKS as u8
 }
 
-/// Raises a dense register; says whether it was lower.
+/// Raises a dense register; returns whether it was lower.
 fn raise_dense(registers: &mut [u8], seen: Observation) -> bool {
     if dense_rank(registers, seen.index) >= seen.rank {
         return false;
@@ -403,7 +405,7 @@ fn raise_dense(registers: &mut [u8], seen: Observation) -> bool {
     true
 }
 
-/// Raises a register of a HyperLogLog that is sparse or has just become dense; says whether it was lower.
+/// Raises a register of a HyperLogLog that is sparse or has just become dense; returns whether it was lower.
 fn raise(bytes: &mut Vec<u8>, seen: Observation, sparse_max_bytes: usize) -> Result<bool, Corrupt> {
     let hll = Hll::new(bytes).ok_or(Corrupt)?;
     if hll.encoding == Encoding::Sparse {
@@ -427,11 +429,11 @@ fn raise(bytes: &mut Vec<u8>, seen: Observation, sparse_max_bytes: usize) -> Res
 /// Registers of the same rank, stored together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Their rank.
+    /// The rank of the registers.
     pub rank: u8,
-    /// How many.
+    /// The number of registers.
     pub len: usize,
-    /// How many bytes the run takes.
+    /// The number of bytes that the run takes.
     pub n_bytes: usize,
 }
 
@@ -466,15 +468,15 @@ fn ranked(rank: u8, len: usize) -> u8 {
     0x80 | (rank - 1) << 2 | (len - 1) as u8
 }
 
-/// Where a run begins: its first byte and its first register.
+/// The start of a run: its first byte and its first register.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     byte: usize,
     register: usize,
 }
 
-/// Where to look for a register: from `at` on, whose run has the one at `before` before it, unless it is the
-/// first.
+/// The start of a search for a register: from the run at `at` on. The run before it is at `before`, unless it
+/// is the first.
 #[derive(Clone, Debug)]
 struct Walk {
     before: Option<Place>,
@@ -485,7 +487,7 @@ impl Walk {
     const START: Walk = Walk { before: None, at: Place { byte: HEADER_BYTES, register: 0 } };
 }
 
-/// What raising a sparse register came to.
+/// The result of raising a sparse register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Raised {
     /// It was as high already.
@@ -498,11 +500,10 @@ enum Raised {
 
 /// Raises a register of a sparse HyperLogLog.
 ///
-/// The result is Redis's to the byte: the run that the register is in is split in up to three, and then
-/// neighbours of equal rank are joined as far as five steps from the run before it reach, a join being a
-/// step, too.
+/// The result is Redis's to the byte. The run that contains the register is split in up to three. Then
+/// neighbours of equal rank are joined in five steps from the run before it on, and a join is a step, too.
 ///
-/// Moves the walk to where the next register, if that is a higher one, can be looked for.
+/// Moves the walk to the start of the search for the next register, if that is a higher one.
 fn raise_sparse(
     bytes: &mut Vec<u8>,
     walk: &mut Walk,
@@ -558,7 +559,7 @@ fn join(bytes: &mut Vec<u8>, mut at: usize) {
     }
 }
 
-/// Estimates the number of distinct elements from how many registers have which rank.
+/// Estimates the number of distinct elements from the number of registers of each rank.
 fn estimate(histogram: &[u32; N_RANKS]) -> u64 {
     /// The limit of the bias correction for many registers: 0.5 / ln 2.
     const ALPHA: f64 = 0.721_347_520_444_481_7;
@@ -572,7 +573,7 @@ fn estimate(histogram: &[u32; N_RANKS]) -> u64 {
     (ALPHA * m * m / z).round() as i64 as u64
 }
 
-/// Ertl's sigma: what registers that are still zero add.
+/// Ertl's sigma: the contribution of registers that are still zero.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -589,7 +590,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// Ertl's tau: what registers that are full add.
+/// Ertl's tau: the contribution of registers that are full.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -606,36 +607,37 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// What a self-test found wrong.
+/// A fault that a self-test found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A dense register does not hold what was stored.
+    /// A dense register does not hold the stored rank.
     Register {
-        /// Which.
+        /// The register's index.
         index: usize,
-        /// What was stored.
+        /// The stored rank.
         stored: u8,
-        /// What it holds.
+        /// The rank that it holds.
         found: u8,
     },
-    /// The two representations of the same elements tell different numbers.
+    /// The two representations of the same elements have different estimates.
     Encodings,
     /// The estimate is too far from the truth.
     Estimate {
-        /// How many elements there were.
+        /// The number of elements.
         n_elements: u64,
-        /// How far off the estimate is.
+        /// The error of the estimate.
         error: u64,
     },
 }
 
-/// Elements of a self-test. Other clients wait meanwhile: it is to take no more than about a millisecond.
+/// Elements of a self-test. Other clients wait meanwhile, so it must take no more than about a millisecond.
 const N_TEST_ELEMENTS: u64 = 10_000;
 
-/// Tries whether registers hold what is stored, the representations agree, and estimates are near the truth.
+/// Tests whether registers hold the stored ranks, the representations agree, and estimates are near the
+/// truth.
 ///
 /// # Errors
-/// What was found first.
+/// The first fault that was found.
 pub fn self_test() -> Result<(), Fault> {
     test_registers()?;
     let (mut dense, mut sparse) = (Registers::default().to_dense(&header_of(&EMPTY)), EMPTY.to_vec());
@@ -657,7 +659,7 @@ fn header_of(bytes: &[u8; EMPTY.len()]) -> [u8; HEADER_BYTES] {
     *bytes.first_chunk().expect("an empty one has a header")
 }
 
-/// Stores ranks in all registers, in an order that has every register's neighbours change around it.
+/// Stores ranks in all registers, in an order in which every register's neighbours change around it.
 fn test_registers() -> Result<(), Fault> {
     let mut registers = vec![0; DENSE_BYTES - HEADER_BYTES];
     let rank_of = |index: usize| (index * 29 % (N_RANKS - 1)) as u8 + 1;

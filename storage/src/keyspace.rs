@@ -1,4 +1,4 @@
-//! What can be known of all shards without holding them: where keys live, and published counts.
+//! The part of the keyspace that needs no hold: the places of keys, and published counts.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use crate::{
     time::{Deadline, Millis},
 };
 
-/// To add up what so many tables count takes some 200 µs.
+/// The number of tables whose counts take some 200 µs to add up.
 const TABLES_MANY: usize = 2000;
 
 /// Counts of a database: the sums over its tables.
@@ -95,7 +95,7 @@ impl Keyspace {
         self.n_dbs
     }
 
-    /// Fetches what a look-up of a key touches first: its table's root, or what leads there.
+    /// Fetches the memory that a look-up of a key touches first: its table's root, or the way to it.
     #[inline]
     pub fn prefetch_root(&self, db: Db, routed: Routed) {
         if db.0 == 0 {
@@ -106,8 +106,8 @@ impl Keyspace {
         }
     }
 
-    /// Fetches what look-ups of these keys touch behind the roots, stage by stage, so that their latencies
-    /// overlap. Reads table structure only, never an entry, and needs no hold.
+    /// Fetches the memory that look-ups of these keys touch after the roots, stage by stage, so that their
+    /// latencies overlap. Reads table structure only, never an entry, and needs no hold.
     #[inline(never)]
     pub fn prefetch(&self, db: Db, keys: &[Routed]) {
         if db.0 != 0 {
@@ -121,7 +121,7 @@ impl Keyspace {
         }
     }
 
-    /// The same for another database than the first.
+    /// Does the same for another database than the first.
     #[inline(never)]
     fn prefetch_numbered(&self, db: Db, keys: &[Routed]) {
         let pinned = &pin();
@@ -135,7 +135,7 @@ impl Keyspace {
         }
     }
 
-    /// How keys note their use.
+    /// The record of the uses of keys.
     pub fn access(&self) -> &Access {
         &self.access
     }
@@ -144,17 +144,18 @@ impl Keyspace {
         Arc::clone(&self.access)
     }
 
-    /// What a running snapshot is given before its turn.
+    /// The values that a running snapshot is given before their turn.
     pub fn early(&self) -> &Arc<Early> {
         &self.early
     }
 
-    /// A shard by itself, for work on values that are shared from others. It is no part of the keyspace.
+    /// Makes a shard by itself, for work on values that are shared from others. It is no part of the
+    /// keyspace.
     pub fn shard_apart(&self) -> Shard {
         Shard::apart(self.router, Arc::clone(&self.access), Arc::clone(&self.thresholds))
     }
 
-    /// Empty shards like those of the keyspace, that are no part of it, to be [loaded](Shard::load) and
+    /// Makes empty shards like those of the keyspace, but no part of it, to be [loaded](Shard::load) and
     /// [adopted](Shard::adopt).
     pub fn aside(&self) -> Vec<Shard> {
         let n_shards = self.router.n_shards();
@@ -168,7 +169,7 @@ impl Keyspace {
         (0..n_shards).map(shard).collect()
     }
 
-    /// Up to which sizes values are packed.
+    /// The sizes up to which values are packed.
     pub fn thresholds(&self) -> &Thresholds {
         &self.thresholds
     }
@@ -196,14 +197,14 @@ impl Keyspace {
         self.known[shard.index()].counts(db.0, &pin()).map_or(0, |counts| counts.len() as u64)
     }
 
-    /// Whether some database has keys in a shard that are counted, such as those that have a deadline.
+    /// Whether some database has keys of a kind in a shard, such as keys with a deadline, by `number`.
     pub fn has_in(&self, shard: ShardId, number: impl Fn(&Counts) -> usize) -> bool {
         number(self.roots.counts(shard.index())) > 0
             || self.known[shard.index()].any(&pin(), |counts| number(counts) > 0)
     }
 
-    /// The databases that have keys, in ascending order, each with what it holds. Takes time in proportion to
-    /// how many tables there are: one for each database and shard that have a key in common.
+    /// The databases that have keys, in ascending order, each with its counts. Takes time in proportion to
+    /// the number of tables: one for each database and shard that have a key in common.
     pub fn databases(&self) -> Vec<(Db, DatabaseCounts)> {
         let mut by_db: HashMap<u32, DatabaseCounts> = HashMap::new();
         self.each_table(|number, _, counts| by_db.entry(number).or_default().add(counts));
@@ -213,8 +214,8 @@ impl Keyspace {
         databases
     }
 
-    /// Bytes of each database's tables, their entries aside, if it has keys. Walks their directories, and
-    /// needs no hold.
+    /// The bytes of each database's tables without their entries, if it has keys. Walks their directories,
+    /// and needs no hold.
     pub fn table_bytes(&self) -> HashMap<Db, u64> {
         let mut by_db = HashMap::new();
         self.each_table(|number, root, _| match root.structure_bytes() {
@@ -232,7 +233,7 @@ impl Keyspace {
         }
     }
 
-    /// Whether there are so many tables that it takes long to add up what they count.
+    /// Whether there are so many tables that adding up their counts takes long.
     pub fn has_many_tables(&self) -> bool {
         let n_tables: usize = self.known.iter().map(Known::n_tables).sum();
         n_tables > TABLES_MANY
@@ -244,32 +245,32 @@ impl Keyspace {
         Deadline::at(next).has_passed(now)
     }
 
-    /// Fields of hashes that have expired, but for those that went with all others of their hash.
+    /// The number of expired fields of hashes, without those that went with all others of their hash.
     pub fn expired_fields(&self) -> u64 {
         self.sum(|published| published.expired_fields.load(Ordering::Relaxed))
     }
 
-    /// Keys that have expired.
+    /// The number of expired keys.
     pub fn expired(&self) -> u64 {
         self.sum(|published| published.expired.load(Ordering::Relaxed))
     }
 
-    /// Keys that somebody watches. One that several watch is one.
+    /// The number of watched keys. A key that several clients watch counts once.
     pub fn n_watched(&self) -> u64 {
         self.sum(|published| published.watched_keys.load(Ordering::Relaxed))
     }
 
-    /// Bytes of what shards keep beside their tables.
+    /// The bytes that shards keep outside of their tables.
     pub fn other_bytes(&self) -> u64 {
         self.sum(|published| published.other_bytes.load(Ordering::Relaxed))
     }
 
-    /// Bytes of all tables and entries, and of what is kept beside them.
+    /// The bytes of all tables and entries, and of all else that shards keep.
     pub fn used_bytes(&self) -> u64 {
         self.databases().iter().map(|(_, counts)| counts.used_bytes).sum::<u64>() + self.other_bytes()
     }
 
-    /// CONFIG RESETSTAT. A count that its holder is just storing may survive.
+    /// Resets the counts for CONFIG RESETSTAT. A count that its holder is just storing may survive.
     pub fn reset_stats(&self) {
         for published in self.published.iter() {
             published.expired.store(0, Ordering::Relaxed);

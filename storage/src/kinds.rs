@@ -1,7 +1,7 @@
-//! The types of values: all that is asked of a value whatever its type, one row a type.
+//! The types of values: all operations on a value whatever its type, one row a type.
 //!
 //! The table stands above the types and below the shard. Reading and writing strings does not pass through
-//! it; what has expired is the one thing that every look-up asks.
+//! it. Every look-up asks it only whether a value has expired.
 
 use crate::{
     as_commands,
@@ -21,7 +21,7 @@ use crate::{
     time::{Deadline, Millis},
 };
 
-/// What is known of a type.
+/// The row of a type.
 pub(crate) struct KindRow {
     /// The type.
     kind: Kind,
@@ -29,19 +29,19 @@ pub(crate) struct KindRow {
     name: &'static str,
     /// The name of a value's encoding, as OBJECT ENCODING prints it.
     encoding_name: fn(EntryRef<'_>) -> &'static str,
-    /// How many elements a value has, those that have expired included; none if it is measured by its bytes.
+    /// The number of elements of a value, with expired ones; none if it is measured by its bytes.
     n_elements: Option<fn(EntryRef<'_>) -> usize>,
     /// The table of a large value's members, to be prefetched from.
     member_table: Option<fn(EntryRef<'_>) -> Option<&Table>>,
-    /// What of a value expires by itself.
+    /// The parts of a value that expire by themselves.
     expiring: Option<Expiring>,
     /// Writes the number and the bytes that DUMP gives.
     dump: fn(&mut Vec<u8>, EntryRef<'_>, Millis),
     /// The numbers that RESTORE takes.
     dump_types: &'static [u8],
-    /// Walks over what follows the number.
+    /// Walks over the bytes after the number.
     walk: fn(u8, &mut dyn Parts) -> Result<(), Stop>,
-    /// Reads what follows the number.
+    /// Reads the bytes after the number.
     restore: fn(u8, &mut Reader<'_>, &Making<'_>) -> Option<Made>,
     /// Writes the commands that make the value.
     as_commands: fn(&mut Vec<u8>, EntryRef<'_>, Millis),
@@ -51,9 +51,9 @@ pub(crate) struct KindRow {
 
 /// Parts of a value that expire by themselves.
 struct Expiring {
-    /// When the first part does.
+    /// The deadline of the first part.
     next_deadline: fn(EntryRef<'_>) -> Option<Deadline>,
-    /// Whether all parts have.
+    /// Whether all parts have expired.
     is_over: fn(EntryRef<'_>, Millis) -> bool,
 }
 
@@ -169,8 +169,8 @@ const EXPIRING: u32 = {
     bits
 };
 
-/// What expires by itself of a kind's values. Every look-up asks, so that the row is read only if there is
-/// something.
+/// The parts of a kind's values that expire by themselves. Every look-up asks, so the row is read only if
+/// there are any.
 #[inline(always)]
 fn expiring(kind: Kind) -> Option<&'static Expiring> {
     if EXPIRING >> kind as u32 & 1 == 0 {
@@ -189,7 +189,7 @@ pub fn encoding_name(entry: EntryRef<'_>) -> &'static str {
     (row(entry.kind()).encoding_name)(entry)
 }
 
-/// How many elements a value has, those that have expired included; none if it is measured by its bytes.
+/// The number of elements of a value, with expired ones; none if it is measured by its bytes.
 pub fn n_elements(entry: EntryRef<'_>) -> Option<usize> {
     row(entry.kind()).n_elements.map(|n_elements| n_elements(entry))
 }
@@ -201,7 +201,7 @@ pub fn digest_of(entry: EntryRef<'_>, now: Millis) -> Digest {
     if entry.has_deadline() { digest.then(b"deadline") } else { digest }
 }
 
-/// Whether an entry's time is over: its own, or that of all its parts.
+/// Whether an entry has expired: the entry itself, or all its parts.
 #[inline(always)]
 pub fn has_expired(entry: EntryRef<'_>, now: Millis) -> bool {
     entry.deadline().is_some_and(|deadline| deadline.has_passed(now)) || is_over(entry, now)
@@ -213,7 +213,7 @@ pub(crate) fn is_over(entry: EntryRef<'_>, now: Millis) -> bool {
     expiring(entry.kind()).is_some_and(|expiring| (expiring.is_over)(entry, now))
 }
 
-/// When the first part of an entry's value expires by itself.
+/// The deadline of the part of an entry's value that expires first.
 #[inline]
 pub(crate) fn next_deadline(entry: EntryRef<'_>) -> Option<Deadline> {
     expiring(entry.kind()).and_then(|expiring| (expiring.next_deadline)(entry))

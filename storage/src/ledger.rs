@@ -1,10 +1,10 @@
-//! The ledger: the one place that hears of every change of a key, and the sink from which observers are fed.
+//! The ledger: the one place that sees every change of a key, and the sink that feeds the observers.
 //!
-//! WATCH's stamp moves at the change itself. Everybody else is told when the unit ends that changed the key:
-//! if somebody on this shard is interested, a [`Change`] goes into the sink, and the end of the unit takes
-//! the sink ([`Shard::take_changes`](crate::Shard::take_changes)) before it lets the shard go. Interested are
-//! nodes that wait for the key, tracking clients that have read it, and [hearers](Hearer), who hear of every
-//! change.
+//! WATCH's stamp moves at the change itself. All other observers are told when the unit that changed the key
+//! ends. If this shard has such an observer, a [`Change`] goes into the sink. The end of the unit takes the
+//! sink ([`Shard::take_changes`](crate::Shard::take_changes)) before it releases the shard. The observers are
+//! nodes that wait for the key, tracking clients that have read it, and [hearers](Hearer), which are told of
+//! every change.
 
 use std::{
     cell::Cell,
@@ -28,50 +28,50 @@ use crate::{
     waiters::Waiters,
 };
 
-/// What a [`Change`] means for the key's value.
+/// The effect of a [`Change`] on the key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The value is what it was.
+    /// The value is unchanged.
     None,
-    /// The value is another, but WATCH and tracking clients are not told, as in Redis: what consumer groups
-    /// do. A further event of one change is quiet, too: what there is to see of it was seen with the first.
+    /// The value is another, but WATCH and tracking clients are not told, as in Redis: the changes of
+    /// consumer groups. A further event of one change is quiet, too, because the first has reported it.
     Quiet,
     /// The value is another, or has come or gone.
     Modified,
 }
 
-/// Something that happened to a key, or to a database, and that somebody wants to hear of.
+/// An event of a key or a database that has an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The database.
     pub db: Db,
     /// The key; none if it is the database that was [flushed](Event::Flushed) or [swapped](Event::Swapped).
     pub key: Option<Box<[u8]>>,
-    /// What happened to it.
+    /// The event.
     pub event: Event,
-    /// What that means for the value.
+    /// The effect on the value.
     pub effect: Effect,
-    /// Its rank among all changes that the same thread has made, in whatever shard. The shards of a unit are
-    /// changed by one thread.
+    /// The rank among all changes of the same thread, in whatever shard. One thread changes the shards of a
+    /// unit.
     pub order: u64,
-    /// The client whose command did it; 0 if it was no client's.
+    /// The client whose command made the change; 0 if it was no client's.
     pub author: u64,
-    /// Nodes wait for the key, and have not been told since they last looked.
+    /// Whether nodes wait for the key that have not been told since they last looked.
     pub wakes: bool,
-    /// Tracking clients that have read the key since it last changed. They are no longer remembered.
+    /// Tracking clients that have read the key since it last changed. The shard no longer remembers them.
     pub readers: Readers,
-    /// Observers have been told of it ([`Shard::take_untold`](crate::Shard::take_untold)): what is left is
-    /// that it wakes nodes.
+    /// Whether observers have been told ([`Shard::take_untold`](crate::Shard::take_untold)), so that the
+    /// change only has to wake nodes.
     pub is_told: bool,
 }
 
-/// One who hears of every change on a shard, whatever the key. Which one it is, is not known here; there are
-/// up to eight.
+/// An observer of every change on a shard, whatever the key. The number says which one; there are up to
+/// eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hearer(u8);
 
 impl Hearer {
-    /// The one with a number.
+    /// Makes the hearer with a number.
     ///
     /// # Panics
     /// If the number is above 7.
@@ -81,11 +81,11 @@ impl Hearer {
     }
 }
 
-/// One who hears of look-ups that find nothing, beside all changes.
+/// The hearer of look-ups that find no key, which is also told of all changes.
 pub const MISSES: Hearer = Hearer::new(6);
 
 thread_local! {
-    /// Counts the changes of a thread. A line that all threads write would cost more.
+    /// Counts the changes of a thread. A cache line that all threads write would cost more.
     static ORDER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -93,13 +93,13 @@ fn next_order() -> u64 {
     ORDER.with(|order| order.replace(order.get() + 1))
 }
 
-/// The one place that hears of every change of a key.
+/// The one place that sees every change of a key.
 ///
-/// What every write reads comes first, behind the first table: the shard's second line.
+/// The fields that every write reads come first, after the first table: the shard's second cache line.
 #[repr(C)]
 pub(crate) struct Ledger {
-    /// Somebody watches a key, waits for one, has read one or hears of all, or a snapshot is being taken: the
-    /// one test that a write pays for.
+    /// Whether a client watches a key, a node waits for one, or a client has read one. Also whether there is
+    /// a hearer, or a snapshot is under way. This is the one test that a write pays for.
     pub(crate) is_observed: bool,
     /// The [`Hearer`]s, as bits.
     hearers: u8,
@@ -110,13 +110,13 @@ pub(crate) struct Ledger {
     pub(crate) fields: DeadlineIndex<(Db, Place)>,
     /// Keys that tracking clients have read, if there are any.
     pub(crate) tracked: Option<Box<Tracked>>,
-    /// What a running snapshot has yet to be given.
+    /// The part of a running snapshot that this shard has yet to give.
     pub(crate) saving: Option<Box<Saving>>,
     /// The client whose command is under way; 0 if it is no client's.
     pub(crate) author: u64,
-    /// What has happened since the last unit ended.
+    /// The changes since the last unit ended.
     sink: Vec<Change>,
-    /// What time it is while commands run at time zero: those of a file that is loaded.
+    /// The time of day while the commands of a file that is loaded run at time zero.
     pub(crate) loads_at: Millis,
 }
 
@@ -137,7 +137,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a key was written or has gone: Redis's `signalModifiedKey` and `notifyKeyspaceEvent`.
+    /// Announces that a key was written or has gone: Redis's `signalModifiedKey` and `notifyKeyspaceEvent`.
     #[inline(always)]
     pub(crate) fn changed(&mut self, db: Db, key: &[u8], event: Event) {
         if self.is_observed {
@@ -145,7 +145,7 @@ impl Ledger {
         }
     }
 
-    /// Does it.
+    /// Moves the stamp of a changed key and records the change for the observers.
     #[cold]
     pub(crate) fn announce(&mut self, db: Db, key: &[u8], event: Event) {
         self.record(db, key, event);
@@ -158,8 +158,7 @@ impl Ledger {
         }
     }
 
-    /// Notes what WATCH and tracking clients do not see: an event that follows another, or what consumer
-    /// groups do.
+    /// Records a change that WATCH and tracking clients do not see: a further event, or a consumer group's.
     #[cold]
     pub(crate) fn announce_quietly(&mut self, db: Db, key: &[u8], event: Event) {
         self.record(db, key, event);
@@ -168,7 +167,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a key was read that is not there.
+    /// Records a read of a missing key.
     #[inline]
     pub(crate) fn missed(&mut self, db: Db, key: &[u8]) {
         let Hearer(misses) = MISSES;
@@ -177,7 +176,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets the look-ups that have found nothing, or those of one key: they are made once more.
+    /// Forgets the missed look-ups, of all keys or of one: the command repeats them.
     #[cold]
     pub(crate) fn forget_misses(&mut self, of: Option<(Db, &[u8])>) {
         let is_of = |change: &Change| {
@@ -186,7 +185,7 @@ impl Ledger {
         self.sink.retain(|change| change.event != Event::KeyMiss || !is_of(change));
     }
 
-    /// Notes that nodes which wait for a key have to look at it, although its value is what it was.
+    /// Records that nodes which wait for a key must look at it, although its value is unchanged.
     #[cold]
     pub(crate) fn wake(&mut self, db: Db, key: &[u8], event: Event) {
         if self.waiters.wake(db, key) {
@@ -195,8 +194,8 @@ impl Ledger {
         }
     }
 
-    /// Notes what happened to a whole database, or to all of them, of which this is the first. Nodes that
-    /// wait for some of the keys have to look.
+    /// Records an event of a whole database, or of all, of which this is the first. Nodes that wait for some
+    /// of the keys must look.
     pub(crate) fn announce_database(&mut self, db: Db, event: Event, awaited: &[(Db, Box<[u8]>)]) {
         self.record(db, &[], event);
         if self.tells() {
@@ -207,15 +206,15 @@ impl Ledger {
         }
     }
 
-    /// Notes that a key was removed or has lost fields because its time was over: that is nobody's command.
+    /// Announces that a key expired or has lost expired fields. No client is the author.
     pub(crate) fn announce_expired(&mut self, db: Db, key: &[u8], event: Event) {
         let author = std::mem::take(&mut self.author);
         self.announce(db, key, event);
         self.author = author;
     }
 
-    /// Notes that a key has gone because the deadlines of all its parts had passed: they have expired, and it
-    /// had become empty.
+    /// Announces that a key has gone because the deadlines of all its parts had passed. They have expired,
+    /// and the key had become empty.
     pub(crate) fn announce_over(&mut self, db: Db, key: &[u8]) {
         if self.is_logged() {
             record::lost_key(db, key);
@@ -227,7 +226,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets who has read some key; says whether there was one. Its readers are told as if it had changed.
+    /// Forgets the readers of some key; returns whether there was one. They are told as if it had changed.
     pub(crate) fn forget_some_key(&mut self) -> bool {
         let Some((key, readers)) = self.tracked.as_mut().and_then(|tracked| tracked.take_any()) else {
             return false;
@@ -259,12 +258,12 @@ impl Ledger {
         self.tracked.as_mut().map(|tracked| tracked.take_readers(key)).unwrap_or_default()
     }
 
-    /// Whether somebody is told of every change.
+    /// Whether a hearer apart from the log is told of every change.
     fn tells(&self) -> bool {
         self.hears_beside(LOG)
     }
 
-    /// Whether anybody hears of changes beside one.
+    /// Whether a hearer apart from this one is told of changes.
     pub(crate) fn hears_beside(&self, Hearer(bit): Hearer) -> bool {
         self.hearers & !bit != 0
     }
@@ -280,19 +279,19 @@ impl Ledger {
         }
     }
 
-    /// Notes fields that were removed because their deadline had passed.
+    /// Records fields that were removed because their deadline had passed.
     pub(crate) fn lost_fields<'f>(&self, db: Db, key: &[u8], fields: impl Iterator<Item = &'f [u8]>) {
         if self.is_logged() {
             fields.for_each(|field| record::lost_field(db, key, field));
         }
     }
 
-    /// Whether one hears of every change.
+    /// Whether a hearer is told of every change.
     pub(crate) fn is_heard_by(&self, Hearer(bit): Hearer) -> bool {
         self.hearers & bit != 0
     }
 
-    /// Has one hear of every change, or of none any more.
+    /// Begins or ends the reports of every change to a hearer.
     pub(crate) fn hear_all(&mut self, hearer: Hearer, hears: bool) {
         let Hearer(bit) = hearer;
         self.hearers = if hears { self.hearers | bit } else { self.hearers & !bit };
@@ -305,7 +304,7 @@ impl Ledger {
         !self.sink.is_empty()
     }
 
-    /// Takes what nobody has been told of, and keeps which keys wake nodes.
+    /// Takes the changes that have not been reported, and keeps the keys that wake nodes.
     pub(crate) fn take_untold(&mut self, to: &mut Vec<Change>) {
         let n_told = self.sink.iter().rposition(|change| change.is_told).map_or(0, |last| last + 1);
         let untold = self.sink.split_off(n_told);
@@ -314,7 +313,7 @@ impl Ledger {
         to.extend(untold);
     }
 
-    /// Empties the sink. Who waits for a key that is in it has been told then.
+    /// Empties the sink, whose changes wake the nodes that wait for their keys.
     pub(crate) fn take_changes(&mut self, to: &mut Vec<Change>) {
         for change in self.sink.iter().filter(|change| change.wakes) {
             let key = change.key.as_deref().expect("nodes wait for keys");
@@ -328,13 +327,13 @@ impl Ledger {
         }
     }
 
-    /// To be called when somebody has begun to watch a key, or has ceased to.
+    /// Updates the count of watched keys. Called after a client has begun or ended to watch a key.
     pub(crate) fn watches_changed(&mut self) {
         self.published.watched_keys.store(self.stamps.len() as u64, Relaxed);
         self.observe();
     }
 
-    /// To be called when an observer has come or gone.
+    /// Updates `is_observed`. Called after an observer has come or gone.
     pub(crate) fn observe(&mut self) {
         self.tracked.take_if(|tracked| tracked.is_empty());
         self.is_observed = !self.stamps.is_empty()
@@ -345,11 +344,11 @@ impl Ledger {
     }
 }
 
-/// What concerns a running snapshot. Whoever changes an entry calls [`before_change`](Self::before_change)
-/// and [`after_change`](Self::after_change), whoever makes one the second, whoever removes one
-/// [`removed`](Self::removed).
+/// The part of a running snapshot. Code that changes an entry calls [`before_change`](Self::before_change)
+/// and [`after_change`](Self::after_change). Code that makes an entry calls the second, and code that removes
+/// one calls [`removed`](Self::removed).
 impl Ledger {
-    /// Saves an entry's value before it is another.
+    /// Saves an entry's value before it changes.
     #[inline(always)]
     pub(crate) fn before_change(&mut self, db: Db, place: Place, entry: EntryRef<'_>, now: Millis) {
         if self.is_observed {
@@ -364,7 +363,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that what an entry holds now is not for the snapshot.
+    /// Marks the present value of an entry as no part of the snapshot.
     #[inline(always)]
     pub(crate) fn after_change(&self, db: Db, place: Place, entry: EntryRef<'_>) {
         if self.is_observed {
@@ -379,13 +378,13 @@ impl Ledger {
         }
     }
 
-    /// Whether an entry has to be saved before it is changed, and that takes long.
+    /// Whether an entry must be saved before a change, and that takes long.
     #[cold]
     pub(crate) fn is_large_unsaved(&self, db: Db, place: Place, entry: EntryRef<'_>) -> bool {
         self.saving.as_ref().is_some_and(|saving| saving.is_large_unsaved(db, place, entry))
     }
 
-    /// Saves an entry that has been removed; gives it back unless the snapshot keeps it.
+    /// Saves an entry that has been removed; returns it unless the snapshot keeps it.
     #[inline(always)]
     pub(crate) fn removed(&mut self, db: Db, place: Place, entry: EntryBox, now: Millis) -> Option<EntryBox> {
         if self.is_observed { self.keep_removed(db, place, entry, now) } else { Some(entry) }
@@ -401,8 +400,8 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Notes that the next deadline of the fields of a hash is another, or that the hash has come or gone.
-    /// `counts` gives those of its table.
+    /// Records that the next deadline of a hash's fields has changed, or that the hash has come or gone.
+    /// `counts` returns the counts of its table.
     #[inline(always)]
     pub(crate) fn fields_moved<'c>(
         &mut self,
@@ -418,7 +417,7 @@ impl Ledger {
         }
     }
 
-    /// Has the deadline index follow.
+    /// Updates the deadline index.
     #[cold]
     pub(crate) fn reschedule_fields(
         &mut self,
@@ -431,13 +430,13 @@ impl Ledger {
         self.publish_fields();
     }
 
-    /// Notes that hashes that were in database `from` are in database `to(from)`, or nowhere.
+    /// Records that hashes of database `from` are now in database `to(from)`, or in none.
     pub(crate) fn fields_changed_dbs(&mut self, to: impl Fn(Db) -> Option<Db>) {
         self.fields.replan(|(db, place)| Some((to(db)?, place)));
         self.publish_fields();
     }
 
-    /// Notes that no hash is left in any database.
+    /// Records that no hash is left in any database.
     pub(crate) fn forget_fields(&mut self) {
         let fields = std::mem::take(&mut self.fields);
         let bytes = fields.allocated_bytes();
@@ -445,7 +444,7 @@ impl Ledger {
         self.publish_fields();
     }
 
-    /// Takes over which hashes have fields with deadlines.
+    /// Takes over the deadline index of another ledger.
     pub(crate) fn take_fields(&mut self, from: &mut Ledger) {
         self.fields = std::mem::take(&mut from.fields);
         from.publish_fields();

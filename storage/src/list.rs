@@ -4,12 +4,13 @@
 //! (`quicklist`). `list-max-listpack-size` is the limit of both, of a small list and of a chunk, and a list
 //! changes its form exactly when it does in Redis since 7.2:
 //!
-//! - before something is added or written, a small list that would exceed the limit by the bare length of the
-//!   texts becomes large (`grow`), even if nothing comes of it because there is no such pivot or index;
-//! - after something was removed or replaced, a large list that is left with one chunk within *half* of the
+//! - before an element is added or written, a small list that would exceed the limit by the bare length of
+//!   the texts becomes large (`grow`). It does so even if the command has no effect because there is no such
+//!   pivot or index;
+//! - after an element was removed or replaced, a large list that is left with one chunk within *half* of the
 //!   limit becomes small (`shrink`);
-//! - what was restored piece by piece begins large, and becomes small if it is one chunk within the limit
-//!   (`settle`).
+//! - a list that was restored piece by piece begins large, and becomes small if it is one chunk within the
+//!   limit (`settle`).
 
 mod chunk;
 mod chunks;
@@ -32,10 +33,10 @@ use crate::{
 /// The type of lists.
 pub struct ListType;
 
-/// A live list, to be read.
+/// A live list, for reading.
 pub type ListRef<'a> = ValueRef<'a, ListType>;
 
-/// A live list of a shard, to be changed.
+/// A live list of a shard, for changes.
 pub type ListMut<'a> = ValueMut<'a, ListType>;
 
 const PACKED: Encoding = Encoding::new(0);
@@ -74,10 +75,10 @@ pub enum Side {
     After,
 }
 
-/// A piece of a list as it is stored: what DUMP writes as a node.
+/// A piece of a list as it is stored: DUMP writes it as a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// Elements one behind the other.
+    /// Elements one after the other.
     Packed(Packed<'a>),
     /// One element by itself: its text.
     Plain(&'a [u8]),
@@ -125,7 +126,7 @@ impl DoubleEndedIterator for PartElements<'_> {
     }
 }
 
-/// How a list is stored, to be read.
+/// The form of a list, for reading.
 #[derive(Clone, Copy)]
 enum Form<'a> {
     Packed(Packed<'a>),
@@ -142,7 +143,7 @@ impl<'a> Form<'a> {
     }
 }
 
-/// How a list is stored, to be changed.
+/// The form of a list, for changes.
 enum FormMut<'a> {
     Packed(&'a mut EntryBox),
     Chunked(&'a mut Chunks),
@@ -260,7 +261,7 @@ impl<'a> ListRef<'a> {
 }
 
 impl ListMut<'_> {
-    /// Adds elements at an end, one after the other; gives the length of the list then.
+    /// Adds elements at an end, one after the other; returns the new length of the list.
     #[inline(always)]
     pub fn push<'t>(&mut self, end: ListEnd, texts: impl Iterator<Item = &'t [u8]> + Clone) -> usize {
         let push_chunked = |chunks: &mut Chunks| {
@@ -274,7 +275,7 @@ impl ListMut<'_> {
         len
     }
 
-    /// Gives the lengths before and then.
+    /// Returns the lengths before and after.
     fn push_small<'t>(
         &mut self,
         end: ListEnd,
@@ -302,7 +303,7 @@ impl ListMut<'_> {
             return;
         }
         if n == 1 {
-            // What most callers want need not walk.
+            // Most callers want elements that need no walk.
             self.as_ref().outermost(end).into_iter().for_each(each);
         } else {
             self.as_ref().walk(end, n, |element| {
@@ -354,8 +355,8 @@ impl ListMut<'_> {
         });
     }
 
-    /// Writes another text in place of the element at an index (a negative one counts from the right); says
-    /// whether there is one.
+    /// Writes another text in place of the element at an index (a negative one counts from the right).
+    /// Returns whether there is one.
     pub fn set(&mut self, index: i64, text: &[u8]) -> bool {
         let (limit, index) = (self.limit(), position(index, self.as_ref().len()));
         self.arrange(|entry| {
@@ -373,8 +374,8 @@ impl ListMut<'_> {
         self.mark_changed_if(index.is_some())
     }
 
-    /// Adds an element beside the first one that is `pivot`; gives the length of the list then, if there is
-    /// one.
+    /// Adds an element beside the first one that is equal to `pivot`; returns the new length of the list, if
+    /// there is one.
     pub fn insert(&mut self, side: Side, pivot: &[u8], text: &[u8]) -> Option<usize> {
         let limit = self.limit();
         let inserted = self.arrange(|entry| {
@@ -387,7 +388,7 @@ impl ListMut<'_> {
         self.mark_changed_if(inserted).then(|| self.as_ref().len())
     }
 
-    /// Removes up to `max` elements with a text, those that are nearest to an end; gives their number.
+    /// Removes up to `max` elements with a text, from an end on; returns their number.
     pub fn remove(&mut self, text: &[u8], from: ListEnd, max: usize) -> usize {
         let (limit, wanted) = (self.limit(), Element::of(text));
         let n_removed = self.arrange(|entry| {
@@ -404,7 +405,7 @@ impl ListMut<'_> {
         n_removed
     }
 
-    /// Adds what was one piece of a list elsewhere at the right end. The list becomes large.
+    /// Adds a piece of another list at the right end. The list becomes large.
     pub(crate) fn append(&mut self, part: Part<'_>) {
         let limit = self.limit();
         self.change(|entry| {
@@ -522,7 +523,7 @@ fn outermost(packed: Packed<'_>, end: ListEnd, n: usize) -> Option<At> {
     }
 }
 
-/// Removes up to `max` elements that are `wanted`, those that are nearest to an end; gives their number.
+/// Removes up to `max` elements that are equal to `wanted`, from an end on; returns their number.
 fn remove_hits(buffer: &mut impl Splice, wanted: Element<'_>, from: ListEnd, max: usize) -> usize {
     let n_hits = Packed::new(buffer.bytes()).iter().filter(|element| *element == wanted).count();
     let n_removed = n_hits.min(max);

@@ -1,8 +1,8 @@
-//! How keys note their use, for OBJECT IDLETIME and FREQ and for eviction: 24 bits an entry.
+//! The record of key use, for OBJECT IDLETIME and FREQ and for eviction: 24 bits an entry.
 //!
-//! Under LRU policies they are the time of the last use in seconds. Under LFU policies they are, as in Redis,
-//! 16 bits of minutes (when the counter last decayed) and an 8-bit counter that grows with the logarithm of
-//! the number of uses.
+//! Under LRU policies the bits are the time of the last use in seconds. Under LFU policies they are, as in
+//! Redis, two numbers. 16 bits are the minutes when the counter last decayed. 8 bits are a counter that grows
+//! with the logarithm of the number of uses.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -14,26 +14,26 @@ use crate::{
     time::Millis,
 };
 
-/// What a new key's counter starts at, so that it is not evicted before it had a chance.
+/// The initial counter of a new key, so that it is not evicted before it had a chance.
 const LFU_START: u32 = 5;
 const CLOCK_MASK: u64 = (1 << 24) - 1;
 
-/// Which of the two is in force, and its settings. Shared by all shards, written by CONFIG SET only.
+/// The policy in force and its settings. Shared by all shards, written by CONFIG SET only.
 #[derive(Debug, Default)]
 pub struct Access {
     /// 0 for LRU; else bit 63, the decay time in minutes (31 bits) and the logarithm factor (32 bits).
     policy: AtomicU64,
-    /// Whether keys and fields whose time is over stay until someone writes them: they are seen by nobody,
-    /// but removing them would be a change.
+    /// Whether expired keys and fields stay until a client writes them. No client sees them, but removing
+    /// them would be a change.
     keeps_expired: AtomicBool,
 }
 
-/// What a key's use is noted for.
+/// The measure that is kept of a key's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessPolicy {
     /// The time of the last use.
     Lru,
-    /// How often it is used.
+    /// The frequency of use.
     Lfu {
         /// The larger, the more uses a counter needs to grow (`lfu-log-factor`).
         log_factor: u32,
@@ -55,14 +55,14 @@ impl Access {
         self.policy.store(word, Relaxed);
     }
 
-    /// Says whether who reads may remove what has expired.
+    /// Sets whether expired keys stay when they are only read.
     pub fn keep_expired(&self, keeps: bool) {
-        // SeqCst: pairs with itself on other threads; between two of these stores their callers look at what
-        // they follow.
+        // SeqCst: pairs with itself on other threads. Between two of these stores their callers read the
+        // state that they follow.
         self.keeps_expired.store(keeps, SeqCst);
     }
 
-    /// Whether who reads leaves what has expired where it is.
+    /// Whether reads leave expired keys and fields in place.
     pub(crate) fn keeps_expired(&self) -> bool {
         self.keeps_expired.load(Relaxed)
     }
@@ -101,7 +101,7 @@ impl Access {
         }
     }
 
-    /// Gives an entry that was used elsewhere its use there: the seconds since, or how often, whichever the
+    /// Restores the use of an entry that was used elsewhere: the idle seconds or the frequency, whichever the
     /// policy keeps.
     pub fn resume(&self, entry: EntryRef<'_>, now: Millis, idle_seconds: Option<u64>, frequency: Option<u8>) {
         let is_lfu = self.policy.load(Relaxed) != 0;
@@ -127,7 +127,7 @@ impl Access {
         entry.set_access_clock(AccessClock::new(minutes(now) << 8 | (counter + grown)));
     }
 
-    /// How often an entry is used, logarithmically, decayed up to now. Under LFU only.
+    /// The logarithmic frequency of an entry's use, decayed up to now. Under LFU only.
     pub fn frequency(&self, entry: EntryRef<'_>, now: Millis) -> u32 {
         let AccessPolicy::Lfu { decay_minutes, .. } = self.policy() else { return 0 };
         let bits = entry.access_clock().bits();
@@ -137,15 +137,15 @@ impl Access {
     }
 }
 
-/// Seconds since an entry was last used, under an LRU policy. The clock wraps after 194 days, and tells half
-/// as much.
+/// The seconds since an entry was last used, under an LRU policy. The clock wraps after 194 days, and the
+/// function returns half as much at most.
 pub fn idle_seconds(entry: EntryRef<'_>, now: Millis) -> u64 {
     let seconds = ((now.0 / 1000) & CLOCK_MASK) as u32;
     u64::from(passed(seconds, entry.access_clock().bits(), CLOCK_MASK as u32))
 }
 
-/// How much has passed since `then` by a clock that wraps at `mask`. None where `then` is ahead: the system's
-/// clock was set back, and what was used just before that is not what has been idle for the longest.
+/// The time since `then` by a clock that wraps at `mask`. None where `then` is ahead because the system's
+/// clock was set back: a key that was used just before must not count as idle for the longest.
 fn passed(now: u32, then: u32, mask: u32) -> u32 {
     let passed = now.wrapping_sub(then) & mask;
     if passed > mask / 2 { 0 } else { passed }

@@ -1,5 +1,5 @@
-//! Packed elements: short texts and integers one behind the other in one piece of memory, to be read from
-//! either end.
+//! Packed elements: short texts and integers one after the other in one piece of memory, readable from either
+//! end.
 //!
 //! The layout is Redis's listpack, byte for byte, so that DUMP and RESTORE copy it:
 //!
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! All numbers are little-endian. A code says an integer of 7, 13, 16, 24, 32 or 64 bits, or the length of a
-//! text in 6, 12 or 32 bits. The length behind an element is 1 to 5 groups of 7 bits, the last group first
-//! seen from the right. The count stands still at 65535, which means "count them".
+//! text in 6, 12 or 32 bits. The length after an element is 1 to 5 groups of 7 bits, the last group first
+//! seen from the right. The count stays at 65535 from there on, which means "count them".
 //!
 //! Reading is done through [`Packed`], a borrowed view; editing through functions on anything whose middle
 //! can be [spliced](Splice): an entry's value, or a `Vec<u8>`. A view of bytes that a client sent is made by
@@ -21,7 +21,7 @@ use braid_protocol::number;
 
 /// Bytes before the first element.
 const HEADER_BYTES: usize = 6;
-/// The byte behind the last element.
+/// The byte after the last element.
 const END: u8 = 0xff;
 /// The count that says nothing.
 const UNCOUNTED: u16 = u16::MAX;
@@ -35,7 +35,7 @@ pub const EMPTY: &[u8] = &[7, 0, 0, 0, 0, 0, END];
 pub trait Splice {
     /// All bytes.
     fn bytes(&self) -> &[u8];
-    /// All bytes, to be changed.
+    /// All bytes, mutable.
     fn bytes_mut(&mut self) -> &mut [u8];
     /// Replaces the bytes at `range` by `len` bytes of any content, which the caller writes at once.
     fn splice(&mut self, range: Range<usize>, len: usize);
@@ -173,7 +173,7 @@ fn write_integer(integer: i64, to: &mut [u8]) {
     }
 }
 
-/// Bytes of the length behind a body of so many bytes.
+/// Bytes of the length after a body of `body` bytes.
 fn back_bytes(body: usize) -> usize {
     match body {
         0..128 => 1,
@@ -196,7 +196,7 @@ fn write_back(body: usize, to: &mut [u8]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At(usize);
 
-/// Packed elements, to be read.
+/// Packed elements, for reading.
 #[derive(Clone, Copy)]
 pub struct Packed<'a>(&'a [u8]);
 
@@ -260,12 +260,12 @@ impl<'a> Packed<'a> {
         self.before(self.end())
     }
 
-    /// Where the next element would be added at the end.
+    /// The place where the next element would be added at the end.
     pub fn end(self) -> At {
         At(self.0.len() - 1)
     }
 
-    /// The element behind this one.
+    /// The element after this one.
     #[inline]
     pub fn next(self, at: At) -> Option<At> {
         let next = self.behind(at);
@@ -356,8 +356,8 @@ impl<'a> Packed<'a> {
         None
     }
 
-    /// Whether this element is at `at`, whose body has so many bytes. The last bytes are looked at first:
-    /// texts of one set often begin alike.
+    /// Whether this element is at `at`, whose body has `body` bytes. The last bytes are compared first: texts
+    /// of one set often begin alike.
     #[inline]
     fn is_at(self, at: At, body: usize, wanted: Element<'_>) -> bool {
         if let Element::Text(text) = wanted {
@@ -502,7 +502,7 @@ pub fn replace_element(buffer: &mut impl Splice, at: At, element: Element<'_>) {
     put(buffer, at.0..end.0, element);
 }
 
-/// Removes up to `n` elements from the one at `at` on; says how many there were.
+/// Removes up to `n` elements from the one at `at` on; returns how many.
 pub fn remove(buffer: &mut impl Splice, at: At, n: usize) -> usize {
     let packed = Packed::new(buffer.bytes());
     let (mut end, mut n_removed) = (at, 0);
@@ -516,7 +516,7 @@ pub fn remove(buffer: &mut impl Splice, at: At, n: usize) -> usize {
     n_removed
 }
 
-/// Removes the elements that `keep` refuses, in one pass; says how many there were.
+/// Removes the elements that `keep` refuses, in one pass; returns how many.
 pub fn retain(buffer: &mut impl Splice, mut keep: impl FnMut(Element<'_>) -> bool) -> usize {
     let bytes = buffer.bytes_mut();
     let end = bytes.len() - 1;
@@ -567,12 +567,12 @@ fn write_total(buffer: &mut impl Splice) {
     bytes[..4].copy_from_slice(&total.to_le_bytes());
 }
 
-/// Notes that there are `change` more elements.
+/// Adds `change` to the count of elements.
 fn count(buffer: &mut impl Splice, change: i64) {
     let bytes = buffer.bytes_mut();
     let stated = u16::from_le_bytes([bytes[4], bytes[5]]);
     let count = if stated == UNCOUNTED {
-        // The elements are counted when somebody asks. Once they are few again, the number is good again.
+        // The elements are counted on demand. Once they are few again, the number is right again.
         if change > 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! Cache prefetches: hints without effect on what a program computes.
+//! Cache prefetches: hints without effect on the results of a program.
 
 /// Fetches the line that `target` starts on, to be read.
 #[inline(always)]

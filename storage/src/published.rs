@@ -1,9 +1,9 @@
-//! What a shard publishes: numbers that its holder stores and anyone reads.
+//! A shard's published numbers, which its holder stores and any thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers that a shard's holder stores and anyone reads, each at a moment of its own. They have a line to
-/// themselves. That behind it is not written by others: the count of references is in front.
+/// Numbers that a shard's holder stores and any thread reads, each at its own moment. They have a cache line
+/// to themselves. Other threads do not write the line after it: the count of references is in front.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Published {
@@ -14,9 +14,9 @@ pub struct Published {
     /// The earliest deadline of a field in any database, in milliseconds; the greatest number if there is
     /// none.
     pub(crate) next_field_deadline: AtomicU64,
-    /// Bytes of what the shard keeps beside its tables.
+    /// Bytes that the shard keeps outside of its tables.
     pub(crate) other_bytes: AtomicU64,
-    /// Keys that somebody watches, in all databases.
+    /// Watched keys, in all databases.
     pub(crate) watched_keys: AtomicU64,
 }
 

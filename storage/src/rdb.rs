@@ -60,13 +60,12 @@ const FOOTER_BYTES: usize = 10;
 /// Sixteen bytes at a time: large values are summed as fast as they are copied.
 static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// Whether checksums are compared with what they are of.
+/// Whether checksums are compared with the bytes that they cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// What has another one is refused.
+    /// A payload with another one is refused.
     Compared,
-    /// They are not looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION): what is behind is found out by reading
-    /// it.
+    /// They are not looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION); reading the payload finds its faults.
     Ignored,
 }
 
@@ -134,7 +133,7 @@ pub fn restore(
     let value_type = value_type.ok_or_else(|| reader.malformed())?;
     let (hasher, thresholds) = (keyspace.router().hasher(), keyspace.thresholds());
     let making = Making { key: key.bytes, hasher, thresholds, now, deadline: None };
-    // What is after the value does not matter, as in Redis.
+    // Bytes after the value do not matter, as in Redis.
     match kinds::restore(value_type, &mut reader, &making) {
         Some(Made::Entry(entry)) => Ok(Some(entry)),
         Some(Made::Over) => Ok(None),
@@ -143,7 +142,7 @@ pub fn restore(
     }
 }
 
-/// What is before the footer.
+/// Returns the bytes before the footer.
 fn check_footer(payload: &[u8], checksums: Checksums) -> Result<&[u8], Malformed> {
     let Some((value, footer)) = payload.split_last_chunk::<FOOTER_BYTES>() else {
         return Err(Malformed { at: payload.len(), flaw: Flaw::NoFooter });

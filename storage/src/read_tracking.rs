@@ -1,7 +1,7 @@
-//! Keys that clients keep copies of: who is to be told when one changes.
+//! The keys that tracking clients have read, and the clients to tell when one changes.
 //!
-//! As in Redis, a key is known here by its name alone, whatever its database, and a change ends what is known
-//! of it: who reads the key again is remembered again.
+//! As in Redis, a key is known here by its name alone, whatever its database. A change ends the record of the
+//! key. A client that reads the key again is recorded again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 /// A client that has read a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reader {
-    /// Who passes word on to it, by number.
+    /// The number of the listener that passes notifications to it.
     pub listener: u32,
     /// The number under which it is remembered.
     pub number: u64,
@@ -22,12 +22,12 @@ pub struct Reader {
 /// Clients that have read a key.
 pub type Readers = SmallVec<[Reader; 2]>;
 
-/// What a call has added to what is remembered, or has removed from it.
+/// The amount that a call has added to the record, or has removed from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// Keys.
+    /// The number of keys.
     pub n_keys: u64,
-    /// Pairs of a key and a reader.
+    /// The number of pairs of a key and a reader.
     pub n_readers: u64,
 }
 
@@ -38,10 +38,10 @@ impl std::ops::AddAssign for Remembered {
     }
 }
 
-/// Above so many readers of a key they are found by their hash.
+/// The number of readers of a key above which they are found by their hash.
 const FEW: usize = 8;
 
-/// Those who have read a key.
+/// The readers of a key.
 #[derive(Debug)]
 enum ReadBy {
     Few(Readers),
@@ -49,7 +49,7 @@ enum ReadBy {
 }
 
 impl ReadBy {
-    /// Adds one that is not among them.
+    /// Adds a reader that is not among them.
     fn add(&mut self, reader: Reader) {
         match self {
             ReadBy::Few(few) if few.len() < FEW => few.push(reader),
@@ -80,7 +80,7 @@ impl ReadBy {
     }
 }
 
-/// A key that somebody has read.
+/// A key that a client has read.
 #[derive(Debug)]
 struct ReadKey {
     readers: ReadBy,
@@ -90,15 +90,15 @@ struct ReadKey {
 
 /// The keys of a shard that clients have read since they last changed.
 ///
-/// Each key knows its readers and each reader its keys, so a change costs no more than it has readers, and a
-/// reader that leaves no more than it has read.
+/// Each key knows its readers and each reader its keys. So a change costs no more than the key has readers,
+/// and a reader that leaves costs no more than it has read.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
     keys: HashMap<Arc<[u8]>, ReadKey>,
-    /// The same keys, for choosing one without looking for it.
+    /// The same keys, from which one is chosen without a search.
     order: Vec<Arc<[u8]>>,
     by_reader: HashMap<u64, HashSet<Arc<[u8]>>>,
-    /// Chooses what is taken where any will do.
+    /// Chooses the key where any will do.
     n_taken: usize,
 }
 
@@ -127,7 +127,7 @@ impl Tracked {
         Remembered { n_keys: 1, n_readers: 1 }
     }
 
-    /// Takes those who have read a key: it has changed.
+    /// Takes the readers of a key that has changed.
     pub(crate) fn take_readers(&mut self, key: &[u8]) -> Readers {
         let Some(&ReadKey { place, .. }) = self.keys.get(key) else { return Readers::new() };
         let readers = self.remove_key(key, place).into_readers();
@@ -150,8 +150,8 @@ impl Tracked {
         self.keys.remove(key).expect("the caller has found it").readers
     }
 
-    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and
-    /// whether that was all.
+    /// Forgets up to `n_max` keys that a client has read, without a notification. Returns how much that was,
+    /// and whether it was all.
     pub(crate) fn forget_reader(&mut self, reader: Reader, n_max: usize) -> (Remembered, bool) {
         let mut forgotten = Remembered::default();
         let Some(mut own) = self.by_reader.remove(&reader.number) else { return (forgotten, true) };
@@ -177,7 +177,7 @@ impl Tracked {
         (forgotten, was_all)
     }
 
-    /// Takes some key and those who have read it.
+    /// Takes some key and its readers.
     pub(crate) fn take_any(&mut self) -> Option<(Box<[u8]>, Readers)> {
         // Odd steps of a fixed size reach all places, and not the newest key each time.
         self.n_taken = self.n_taken.wrapping_add(0x9e37_79b9);
@@ -186,7 +186,7 @@ impl Tracked {
         Some(((&*key).into(), readers))
     }
 
-    /// Forgets who has read what, with no word to anybody.
+    /// Forgets all readers, without a notification.
     pub(crate) fn forget_readers(&mut self) -> Remembered {
         let n_readers = self.keys.values().map(|key| key.readers.len() as u64).sum();
         let n_keys = self.keys.len() as u64;

@@ -1,9 +1,9 @@
-//! Memory that is too much to free while a shard is held.
+//! Reclamation: values that take too long to free while a shard is held.
 //!
-//! What is large waits as garbage, and is freed in steps that are short enough for a thread that serves
-//! sockets. Every thread frees some in each of its turns, more when much waits: so threads that have nothing
-//! else to do free it, a client that makes very much of it is slowed down, and no heavy work keeps it
-//! waiting. Bytes in one piece cannot be freed in steps. Very long ones are left to threads without sockets.
+//! Large values wait as garbage, and are freed in steps that are short enough for a thread that serves
+//! sockets. Every thread frees some in each of its turns, and more when much waits. So threads without other
+//! work free it, a client that makes very much of it is slowed down, and no heavy work delays it. Bytes in
+//! one piece cannot be freed in steps. Very long ones are left to threads without sockets.
 
 use std::{
     cell::Cell,
@@ -19,72 +19,72 @@ use crate::{
     teardown::{Rubble, free_pieces},
 };
 
-/// An entry of at least so many bytes is not freed under the hold: that may take a system call.
+/// An entry of at least this size is not freed under the hold: that may take a system call.
 pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
-/// How many pieces of a value, or entries of a flushed table, are freed at a time, fewer if they are long:
-/// some 4 MiB of those. That takes tenths of a millisecond, since most are in no cache.
+/// The pieces of a value, or entries of a flushed table, that one step frees; fewer if they are long: some 4
+/// MiB of those. That takes tenths of a millisecond, since most are in no cache.
 const STEP_COST: usize = 1024;
 
 /// Cost of a flushed table itself, in entries.
 const TABLE_COST: usize = 4;
 
-/// Bytes in one piece that are at least so many take too long to be freed by a thread that serves sockets.
+/// Bytes in one piece of at least this size take too long to free for a thread that serves sockets.
 const VERY_LARGE_BYTES: usize = 1 << 20;
 
-/// What waits to be freed in steps.
+/// The garbage that is freed in steps.
 static GARBAGE: SegQueue<Garbage> = SegQueue::new();
 
-/// Bytes in one piece that take so long to free that they wait for a thread without sockets, and how many
-/// they are.
+/// Bytes in one piece that wait for a thread without sockets, because they take long to free, each with its
+/// size.
 static LARGE_GARBAGE: SegQueue<(Bytes, usize)> = SegQueue::new();
 
-/// The bytes in there.
+/// The bytes in [`LARGE_GARBAGE`].
 static N_LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// How many entries, values and flushed tables have been given up and are not freed yet.
+/// The number of entries, values and flushed tables that are given up and not freed yet.
 static N_PENDING: AtomicUsize = AtomicUsize::new(0);
 
-/// When so much waits, threads with sockets take more time for it, so that a client that makes much garbage
-/// is slowed down.
+/// The amount of garbage above which threads with sockets take more time for it, so that a client that makes
+/// much is slowed down.
 const FLOOD_BYTES: usize = 256 << 20;
 
-/// The bytes of what waits to be freed in steps.
+/// The bytes of the garbage that is freed in steps.
 static N_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The bytes of what the thread has left to be freed later.
+    /// The bytes that the thread has left to be freed later.
     static LEFT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A thread with sockets frees no more than this in one piece: some milliseconds.
 const HELPED_MAX_BYTES: usize = 16 << 20;
 
-/// How many entries have been freed so, and how many had been when counting started over.
+/// The number of entries that were freed in this way, and the number when counting started over.
 static N_RECLAIMED: AtomicU64 = AtomicU64::new(0);
 static N_RECLAIMED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// What is freed in steps.
+/// A value that is freed in steps.
 enum Garbage {
-    /// An entry of so many bytes.
+    /// An entry and its bytes.
     Entry(EntryBox, usize),
-    /// What is left of an entry, and has so many bytes.
+    /// The rest of an entry and its bytes.
     Rubble(Box<dyn Rubble>, usize),
-    /// A flushed database, likewise.
+    /// A flushed database and its bytes.
     Table(Detached, usize),
-    /// Flushed databases, likewise: the one that is being freed, and those that have yet to be taken apart.
+    /// Flushed databases and their bytes: the one that is being freed, and those that are still whole.
     Tables(Option<Detached>, TakenTables, usize),
 }
 
 /// Bytes in one piece.
 enum Bytes {
     Entry(EntryBox),
-    /// They are no entry of their own.
+    /// Bytes that are no entry of their own.
     Part(Box<dyn Send>),
 }
 
 impl Garbage {
-    /// Leaves it to [`reclaim`].
+    /// Leaves the garbage to [`reclaim`].
     fn leave(self) {
         let bytes = self.bytes();
         N_PENDING.fetch_add(1, Relaxed);
@@ -93,12 +93,12 @@ impl Garbage {
         GARBAGE.push(self);
     }
 
-    /// Frees a piece of it, and puts back what is left.
+    /// Frees a piece of the garbage, and puts the rest back.
     fn step(self) {
         let bytes = self.bytes();
         let (counted, left) = (allocator::counted_bytes(), LEFT.get());
         let rest = self.free_some();
-        // What is freed, and what counts as garbage of its own now.
+        // The freed bytes, and the bytes that count as garbage of their own now.
         let freed = usize::try_from(counted - allocator::counted_bytes()).unwrap_or(0);
         let gone = (freed + (LEFT.get() - left)).min(bytes);
         match rest {
@@ -131,7 +131,7 @@ impl Garbage {
         }
     }
 
-    /// Frees a piece; gives what is left, if anything is.
+    /// Frees a piece; returns the rest, if there is one.
     fn free_some(self) -> Option<Garbage> {
         match self {
             Garbage::Entry(entry, bytes) => {
@@ -173,7 +173,7 @@ impl Garbage {
     }
 }
 
-/// Frees some entries of a flushed table; says what that cost.
+/// Frees some entries of a flushed table; returns their cost.
 fn free_entries(table: &mut Detached, cost_max: usize) -> usize {
     let mut n_freed = 0;
     let cost = free_pieces(table, cost_max, |entry| {
@@ -191,7 +191,7 @@ fn free_entries(table: &mut Detached, cost_max: usize) -> usize {
 }
 
 impl Bytes {
-    /// Leaves them to [`reclaim_large`].
+    /// Leaves the bytes to [`reclaim_large`].
     #[cold]
     fn leave(self, n_bytes: usize) {
         N_PENDING.fetch_add(1, Relaxed);
@@ -214,7 +214,7 @@ impl Bytes {
     }
 }
 
-/// Frees an entry, now or, if it is large, by and by.
+/// Frees an entry, now or, if it is large, in steps.
 #[inline]
 pub(crate) fn free(entry: EntryBox) {
     let bytes = entry.as_ref().allocated_bytes();
@@ -247,20 +247,20 @@ pub fn release(entry: EntryBox) {
     }
 }
 
-/// Frees a flushed table of so many bytes by and by.
+/// Frees a flushed table of this size in steps.
 pub(crate) fn free_table(table: Detached, bytes: usize) {
     Garbage::Table(table, bytes).leave();
 }
 
-/// Frees flushed tables of so many bytes by and by.
+/// Frees flushed tables of this size in steps.
 pub(crate) fn free_tables(tables: TakenTables, bytes: usize) {
     if !tables.is_empty() {
         Garbage::Tables(None, tables, bytes).leave();
     }
 }
 
-/// Frees a part of a value that holds so many bytes, now or, if they are many, by and by as what `demolish`
-/// makes of it. Says how many bytes it has freed at once.
+/// Frees a part of a value that holds `bytes`: now, or, if they are many, in steps as the result of
+/// `demolish`. Returns the bytes that it has freed at once.
 pub(crate) fn free_part<T>(part: T, bytes: usize, demolish: impl FnOnce(T) -> Box<dyn Rubble>) -> usize {
     if bytes < LARGE_BYTES {
         return bytes;
@@ -269,8 +269,8 @@ pub(crate) fn free_part<T>(part: T, bytes: usize, demolish: impl FnOnce(T) -> Bo
     0
 }
 
-/// Frees a part of a value whose bytes, so many, are in one piece, now or, if they are very many, later. Says
-/// how many it has freed at once.
+/// Frees a part of a value whose `bytes` are in one piece, now or, if they are very many, later. Returns the
+/// bytes that it has freed at once.
 pub(crate) fn free_piece(part: impl Send + 'static, bytes: usize) -> usize {
     if bytes < VERY_LARGE_BYTES {
         return bytes;
@@ -295,7 +295,7 @@ impl Rubble for Detached {
     }
 }
 
-/// Does one bounded piece of freeing; says whether there may be more. To be called with no shard held.
+/// Frees one bounded piece; returns whether there may be more. Call it with no shard held.
 pub fn reclaim() -> bool {
     match GARBAGE.pop() {
         Some(garbage) => {
@@ -306,22 +306,22 @@ pub fn reclaim() -> bool {
     }
 }
 
-/// Frees one of the longest values, however long that takes; says whether there was one. To be called with no
-/// shard held, by a thread that nobody waits for.
+/// Frees one of the longest values, however long that takes; returns whether there was one. Call it with no
+/// shard held, on a thread for which no client waits.
 pub fn reclaim_large() -> bool {
     let Some((bytes, n_bytes)) = LARGE_GARBAGE.pop() else { return false };
     bytes.free(n_bytes);
     true
 }
 
-/// Whether so many bytes wait in long pieces that they should be freed before more is made.
+/// Whether so much waits in long pieces that it should be freed before more is made.
 pub fn has_much_large_garbage() -> bool {
     const MUCH_BYTES: usize = 32 << 20;
     N_LARGE_BYTES.load(Relaxed) >= MUCH_BYTES
 }
 
-/// Frees one of the long values that is not too long for a thread with sockets, if so much waits that those
-/// who make it are to be slowed down. To be called with no shard held.
+/// Frees a long value, unless it is too long for a thread with sockets. Does so only if so much waits that
+/// the clients that make it must be slowed down. Call it with no shard held.
 pub fn help_reclaim_large() {
     if N_LARGE_BYTES.load(Relaxed) < FLOOD_BYTES {
         return;
@@ -338,7 +338,7 @@ pub fn is_flooded() -> bool {
     N_BYTES.load(Relaxed) >= FLOOD_BYTES
 }
 
-/// How many entries have been freed by and by since the start, or since [`reset_reclaimed`].
+/// The number of entries that were freed in steps since the start, or since [`reset_reclaimed`].
 pub fn n_reclaimed() -> u64 {
     N_RECLAIMED.load(Relaxed) - N_RECLAIMED_BEFORE.load(Relaxed)
 }
@@ -348,17 +348,17 @@ pub fn reset_reclaimed() {
     N_RECLAIMED_BEFORE.store(N_RECLAIMED.load(Relaxed), Relaxed);
 }
 
-/// The bytes of all that waits to be freed.
+/// The bytes of all garbage.
 pub fn garbage_bytes() -> u64 {
     (N_BYTES.load(Relaxed) + N_LARGE_BYTES.load(Relaxed) + retired_bytes()) as u64
 }
 
-/// How many entries, parts of values and flushed tables wait to be freed.
+/// The number of entries, parts of values and flushed tables that wait to be freed.
 pub fn n_garbage() -> usize {
     N_PENDING.load(Relaxed)
 }
 
-/// Whether what waits is worth waking a thread without sockets.
+/// Whether the garbage is worth waking a thread without sockets.
 pub fn wants_idle_threads() -> bool {
     !LARGE_GARBAGE.is_empty() || (N_BYTES.load(Relaxed) >= VERY_LARGE_BYTES && has_garbage())
 }

@@ -1,10 +1,10 @@
-//! What the unit under way has done, in words that do it again: what the log gets of it.
+//! The record of the unit under way, for the log: the commands that repeat the unit's effect.
 //!
-//! A unit runs on one thread, whatever shards it holds and whatever handlers do its work, so its record is
-//! that thread's. Shards on which [`LOG`] hears count their changes here and note what has gone by itself.
-//! Handlers whose words would not do the same again give other ones ([`Shard::log`](crate::Shard::log)); who
-//! runs a handler adds the words of all others, and takes the record at the unit's end, before the shards are
-//! let go.
+//! A unit runs on one thread, whatever shards it holds and whatever handlers do its work, so its record
+//! belongs to that thread. Shards that [`LOG`] hears count their changes here, and record keys that expired
+//! or were evicted. Some handlers would not have the same effect again, and record other words
+//! ([`Shard::log`](crate::Shard::log)). The caller of a handler adds the words of all others. It takes the
+//! record at the unit's end, before the shards are released.
 
 use std::cell::RefCell;
 
@@ -17,19 +17,19 @@ use crate::{
     ledger::Hearer,
 };
 
-/// One for whom changes are recorded. It is not told of them.
+/// The hearer for which changes are recorded. It is not told of them.
 pub const LOG: Hearer = Hearer::new(5);
 
-/// Words, laid one behind the other.
+/// Words in one buffer, one after the other.
 #[derive(Default)]
 struct Commands {
     bytes: Vec<u8>,
-    /// Where each word ends in `bytes`.
+    /// The end of each word in `bytes`.
     ends: Vec<usize>,
-    /// Long words that are shared with the request in which they came, by their numbers: they take nothing of
+    /// Long words, by number, that are shared with the request in which they came. They take nothing of
     /// `bytes`.
     shared: Vec<(usize, Pinned)>,
-    /// Of each command its database and where its words end in `ends`.
+    /// For each command its database and the end of its words in `ends`.
     commands: Vec<(Db, usize)>,
 }
 
@@ -71,25 +71,25 @@ impl Commands {
     }
 }
 
-/// One command of a record, or one thing that has gone.
+/// One command of a record, or one removed key or field.
 #[derive(Clone, Copy)]
 pub struct Recorded<'r> {
-    /// Its database.
+    /// The database of the command.
     pub db: Db,
     of: &'r Commands,
-    /// Where the first word begins in its bytes.
+    /// The start of the first word in the bytes.
     from: usize,
     /// The number of the first word, and of the first that belongs to the next command.
     words: (usize, usize),
 }
 
 impl<'r> Recorded<'r> {
-    /// How many words it has.
+    /// The number of words.
     pub fn n_words(self) -> usize {
         self.words.1 - self.words.0
     }
 
-    /// Its words.
+    /// The words of the command.
     pub fn words(self) -> impl Iterator<Item = &'r [u8]> {
         let Commands { bytes, ends, shared, .. } = self.of;
         let mut from = self.from;
@@ -102,36 +102,36 @@ impl<'r> Recorded<'r> {
     }
 }
 
-/// What a unit has done.
+/// The effect of a unit.
 #[derive(Default)]
 pub struct Record {
-    /// What has gone because its time was over or memory was short: keys, and keys with fields.
+    /// Keys, and keys with fields, that were removed because they expired or memory was short.
     gone: Commands,
     commands: Commands,
-    /// How many changes were made that a command must account for.
+    /// The number of changes for which a command must account.
     n_changes: u64,
-    /// The places of the keys that were changed; a unit that has done nothing after all may leave some.
+    /// The places of the keys that were changed. A unit without effect may leave some.
     touched: Vec<u64>,
-    /// Whole databases were changed.
+    /// Whether whole databases were changed.
     touches_all: bool,
 }
 
-/// Which keys a unit has changed.
+/// The keys that a unit has changed.
 #[derive(Clone, Copy, Debug)]
 pub enum Touched<'r> {
-    /// Those of these places, and perhaps none of them.
+    /// The keys of these places, and perhaps none of them.
     Places(&'r [u64]),
     /// Perhaps all.
     All,
 }
 
-/// The place of a key for whoever wants to know its last change: a hash, so that others may have the same.
+/// The place of a key for a record of last changes: a hash, so other keys may have the same.
 pub fn place_of(db: Db, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, u64::from(db.0))
 }
 
 impl Record {
-    /// Whether nothing is to be logged.
+    /// Whether there is nothing to log.
     pub fn is_empty(&self) -> bool {
         self.gone.commands.is_empty() && self.commands.commands.is_empty()
     }
@@ -141,7 +141,7 @@ impl Record {
         self.n_changes > 0
     }
 
-    /// Whether a command has changed something, and has given no words.
+    /// Whether a command has changed something, and has recorded no words.
     pub fn lacks_words(&self) -> bool {
         self.n_changes > 0 && self.commands.commands.is_empty()
     }
@@ -151,7 +151,7 @@ impl Record {
         self.commands.add(db, words);
     }
 
-    /// Forgets all: it has been logged.
+    /// Empties the record after it has been logged.
     pub fn clear(&mut self) {
         self.gone.clear();
         self.commands.clear();
@@ -161,8 +161,8 @@ impl Record {
         self.touches_all = false;
     }
 
-    /// Keys, and fields of hashes behind the names of their keys, that went by themselves. They were gone
-    /// already for whatever the commands did.
+    /// The keys that expired or were evicted, and fields of hashes after the names of their keys. For the
+    /// commands of the unit they were gone already.
     pub fn gone(&self) -> impl Iterator<Item = Recorded<'_>> {
         self.gone.iter()
     }
@@ -172,17 +172,17 @@ impl Record {
         self.commands.iter()
     }
 
-    /// Which keys were changed.
+    /// The keys that were changed.
     pub fn touched(&self) -> Touched<'_> {
         if self.touches_all { Touched::All } else { Touched::Places(&self.touched) }
     }
 
-    /// How many commands there are, and things that have gone.
+    /// The number of commands and of removed keys and fields.
     pub fn len(&self) -> usize {
         self.gone.commands.len() + self.commands.commands.len()
     }
 
-    /// Adds what another record has.
+    /// Appends another record.
     pub fn append(&mut self, mut other: Record) {
         if self.is_empty() {
             // It may be long.
@@ -201,7 +201,7 @@ thread_local! {
     static RECORD: RefCell<Record> = RefCell::default();
 }
 
-/// How far a thread's record has come.
+/// A position in a thread's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     n_commands: usize,
@@ -209,22 +209,22 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Where the record is now.
+    /// The present end of the record.
     pub fn here() -> Mark {
         with(|record| Mark { n_commands: record.commands.commands.len(), n_changes: record.n_changes })
     }
 
-    /// Whether something was changed since, for which a command must account.
+    /// Whether a change was made since for which a command must account.
     pub fn has_changes(self) -> bool {
         with(|record| record.n_changes != self.n_changes)
     }
 
-    /// Whether words were given since.
+    /// Whether words were recorded since.
     pub fn has_words(self) -> bool {
         with(|record| record.commands.commands.len() != self.n_commands)
     }
 
-    /// Takes back what was given since, by a unit that has done nothing after all. What has gone stays gone.
+    /// Removes the words since then, for a unit without effect. Removed keys stay recorded.
     pub fn rewind(self) {
         with(|record| {
             record.commands.truncate(self.n_commands);
@@ -238,20 +238,20 @@ pub fn add<'w>(db: Db, words: impl IntoIterator<Item = &'w [u8]>) {
     with(|record| record.add(db, words));
 }
 
-/// Does something with this thread's record, which must not be reached for meanwhile.
+/// Calls `work` with this thread's record, which must not be used in any other way meanwhile.
 pub fn with<R>(work: impl FnOnce(&mut Record) -> R) -> R {
     RECORD.with_borrow_mut(work)
 }
 
-/// Takes this thread's record, to go on with it elsewhere.
+/// Takes this thread's record, to continue it elsewhere.
 pub fn take() -> Record {
     with(std::mem::take)
 }
 
-/// The room for so many places is kept for the next unit.
+/// The room that is kept for the places of the next unit.
 const KEPT_PLACES: usize = 1024;
 
-/// Empties this thread's record: it has been logged.
+/// Empties this thread's record after it has been logged.
 pub fn clear() {
     with(Record::clear);
 }
@@ -266,7 +266,7 @@ pub(crate) fn changed(db: Db, key: &[u8], event: Event) {
         }
         match event {
             Event::Expired | Event::Evicted => record.gone.add(db, [key]),
-            // Its fields were noted one by one; the others leave the value what it was.
+            // Its fields were noted one by one. The other events leave the value unchanged.
             Event::HExpired
             | Event::Unpinned
             | Event::Forgotten

@@ -6,21 +6,21 @@
 //! | listpack | [`packed`], the entry's bytes | there are `set-max-listpack-entries` at most, none longer than `set-max-listpack-value` |
 //! | hashtable | a [`Table`] of entries without a value, one allocation a member | |
 //!
-//! A set is born as what its first members need ([`SetMut::make_ready_for`]) and moves down this list as it
-//! grows. Removing members does not move it up again, unless nearly all of many are popped at once
+//! A set is created in the form that its first members need ([`SetMut::make_ready_for`]) and moves down this
+//! list as it grows. Removing members does not move it up again, unless nearly all of many are popped at once
 //! ([`SetMut::pop_many`]).
 //!
 //! # Members
 //!
-//! A member is an [`Element`]: how it is stored decides whether a text that spells an integer is read as
-//! `Text` or as `Integer`. Whatever takes an element takes both for the same member.
+//! A member is an [`Element`]: its storage decides whether a text that spells an integer is read as `Text` or
+//! as `Integer`. All functions that take an element take both for the same member.
 //!
 //! # Reading
 //!
-//! [`SetRef::len`], [`SetRef::contains`] and [`SetRef::iter`] are what other types need of a set: sorted sets
-//! are united with sets, too. `SetRef::of(entry, now)` makes the reference of any set's entry, also of one
-//! that was [shared](crate::entry::EntryRef::share): several sources can be read at once then, wherever they
-//! live, and their references are `Copy`. A share is dropped before a set that may be its source is written.
+//! Other types need [`SetRef::len`], [`SetRef::contains`] and [`SetRef::iter`] of a set: sorted sets are
+//! united with sets, too. `SetRef::of(entry, now)` makes the reference of any set's entry, also of one that
+//! was [shared](crate::entry::EntryRef::share). So several sources can be read at once, wherever they live,
+//! and their references are `Copy`. A share is dropped before a set that may be its source is written.
 
 mod algebra;
 mod builder;
@@ -49,17 +49,17 @@ use crate::{
 /// The type of sets.
 pub struct SetType;
 
-/// A live set, to be read.
+/// A live set, for reading.
 pub type SetRef<'a> = ValueRef<'a, SetType>;
 
-/// A live set of a shard, to be changed.
+/// A live set of a shard, for changes.
 pub type SetMut<'a> = ValueMut<'a, SetType>;
 
 const INTSET: Encoding = Encoding::new(0);
 const LISTPACK: Encoding = Encoding::new(1);
 const HASHTABLE: Encoding = Encoding::new(2);
 
-/// The most bytes that an integer takes in a packed set: code, payload and the length behind them.
+/// The most bytes that an integer takes in a packed set: code, payload and the length after them.
 const PACKED_INTEGER_MAX_BYTES: usize = 10;
 
 impl ValueType for SetType {
@@ -137,7 +137,7 @@ impl Object for Members {
     }
 }
 
-/// What a set's entry holds.
+/// The contents of a set's entry.
 #[derive(Clone, Copy)]
 enum View<'a> {
     Integers(IntSet<'a>),
@@ -196,7 +196,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Where a member is that is given as it is stored.
+/// Finds a member that is given as it is stored.
 fn find_packed(packed: Packed<'_>, member: Element<'_>) -> Option<At> {
     let mut at = packed.first();
     while let Some(here) = at
@@ -267,7 +267,7 @@ impl<'a> SetRef<'a> {
         View::of(self.entry()).iter()
     }
 
-    /// Visits members from a position on, `n` of them or a few more, and fewer only at the end; gives the
+    /// Visits members from a position on, `n` of them or a few more, and fewer only at the end. Returns the
     /// position to go on from, or `None` at the end. Small sets are visited whole, whatever the position.
     ///
     /// A member that is in the set from the first call to the last is visited at least once.
@@ -283,9 +283,9 @@ impl<'a> SetRef<'a> {
 }
 
 impl SetMut<'_> {
-    /// Readies a set for `n` members, `first` the first of them: a new one is born, and another one becomes a
-    /// table at once that has no room for so many. As in Redis, it does not matter whether they are there
-    /// already.
+    /// Prepares a set for `n` members, `first` the first of them. A new one gets its form, and another
+    /// becomes a table at once if it has no room for that many. As in Redis, it does not matter whether they
+    /// are there already.
     pub fn make_ready_for(&mut self, first: &[u8], n: usize) {
         let encoding = self.entry().encoding();
         if encoding == HASHTABLE {
@@ -309,7 +309,7 @@ impl SetMut<'_> {
         }
     }
 
-    /// Adds a member; says whether it was not there.
+    /// Adds a member; returns whether it was not there.
     pub fn insert(&mut self, member: &[u8]) -> bool {
         let (member, thresholds) = (Element::Text(member), self.thresholds());
         let is_new =
@@ -325,7 +325,7 @@ impl SetMut<'_> {
         is_new
     }
 
-    /// Removes a member; says whether it was there.
+    /// Removes a member; returns whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let member = Element::Text(member);
         let was_there = self
@@ -346,7 +346,7 @@ impl SetMut<'_> {
 /// A member that is not there would take the set past its thresholds: the set has to become a table first.
 struct Outgrown;
 
-/// Adds a member; says whether it was not there.
+/// Adds a member; returns whether it was not there.
 fn insert(entry: &mut EntryBox, member: Element<'_>, thresholds: &Thresholds) -> Result<bool, Outgrown> {
     match entry.as_ref().encoding() {
         HASHTABLE => Ok(members_mut(entry).insert(member)),
@@ -412,7 +412,7 @@ fn intset_max_len(thresholds: &Thresholds) -> usize {
     thresholds.set_max_intset_entries().min(INTSET_MAX_LEN)
 }
 
-/// Removes a member; says whether it was there. The set stays as it is stored, however small.
+/// Removes a member; returns whether it was there. The set keeps its form, however small.
 fn remove(entry: &mut EntryBox, member: Element<'_>) -> bool {
     match View::of(entry.as_ref()) {
         View::Table(_) => members_mut(entry).remove(member),

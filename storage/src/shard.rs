@@ -1,10 +1,9 @@
 //! A shard: its part of every database, and the one place through which keys change.
 //!
-//! Handlers read through [`Shard::read`] and its kin and write through [`Shard::put_string`],
-//! [`Shard::remove`] and the guards ([`ValueMut`](crate::ValueMut)). Whatever is written moves the key's
-//! stamp, keeps the published counts and marks the shard as being changed, so no handler can forget any of
-//! it. Each of these takes the [`Event`] that the write is, and observers hear of it through one sink
-//! (`ledger.rs`).
+//! Handlers read through [`Shard::read`] and its relatives. They write through [`Shard::put_string`],
+//! [`Shard::remove`] and the guards ([`ValueMut`](crate::ValueMut)). Every write moves the key's stamp, keeps
+//! the published counts and marks the shard as being changed, so no handler can forget any of it. Each of
+//! these takes the [`Event`] of the write, and observers learn of it through one sink (`ledger.rs`).
 
 pub(crate) mod eviction;
 pub mod expiry;
@@ -44,8 +43,8 @@ use crate::{
 
 /// One partition of the keyspace.
 ///
-/// What a command on a key of database 0 reads or writes whatever it does comes first: with the executor's
-/// word and its list before it, it fills one line, up to the root of the first table.
+/// The fields that every command on a key of database 0 reads or writes come first. With the executor's word
+/// and its list before them, they fill one cache line, up to the root of the first table.
 #[repr(C)]
 pub struct Shard {
     /// The database of the command under way.
@@ -63,7 +62,7 @@ pub struct Shard {
     is_saving: bool,
     /// A large value that must be saved before it is changed is not changed: see [`Shard::refuse_unsaved`].
     refuses_unsaved: bool,
-    /// Where the value that was last to be changed lives.
+    /// The slot at which the last value to be changed was found.
     hint: Hint,
     /// Look-ups since the last [`Shard::take_lookups`].
     lookups: Lookups,
@@ -76,23 +75,23 @@ pub struct Shard {
     ledger: Ledger,
     thresholds: Arc<Thresholds>,
     pinned: Pins,
-    /// The channels that somebody subscribes to. Mostly none has any.
+    /// The channels that have subscribers. Most shards have none.
     channels: Option<Box<Channels>>,
 }
 
 /// With the words of its executor it fills two pairs of cache lines: a server has a thousand shards.
 const _: () = assert!(size_of::<Shard>() <= 240);
 
-/// By how much the times that threads sample may be apart: a shard that is ahead of a command by more asks
+/// The difference that the sampled times of threads may have. A shard that is ahead of a command by more asks
 /// the clock.
 const SKEW_MILLIS: u64 = 100;
 
-/// Look-ups of keys that are to be used.
+/// Look-ups of keys for use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
-    /// Those that found the key.
+    /// Look-ups that found the key.
     pub n_hits: u32,
-    /// Those that did not.
+    /// Look-ups that did not find the key.
     pub n_misses: u32,
 }
 
@@ -126,7 +125,8 @@ impl Shard {
         }
     }
 
-    /// A shard by itself, for work on shared values: nobody else sees it, and nothing is too much for it.
+    /// Makes a shard by itself, for work on shared values. No other thread sees it, and it refuses nothing as
+    /// too much.
     pub(crate) fn apart(router: Router, access: Arc<Access>, thresholds: Arc<Thresholds>) -> Self {
         let published = Arc::new(Published::new());
         let roots = Roots::new(1, router, Fill::Roomy);
@@ -134,7 +134,7 @@ impl Shard {
         Self { is_limited: false, ..Self::new(ShardId::default(), tables, published, access, thresholds) }
     }
 
-    /// Starts a command, or a transaction of several: what was changed before it is whole. Gives the latest
+    /// Starts a command, or a transaction of several: all changes before it are whole. Returns the latest
     /// time that a command had here.
     #[inline]
     pub fn start(&mut self) -> Millis {
@@ -145,12 +145,12 @@ impl Shard {
         self.now
     }
 
-    /// Starts a command at its time, and gives that: the time that was sampled for it, or the shard's own if
-    /// that is later.
+    /// Starts a command at its time, and returns that time: the sampled time, or the shard's own if that is
+    /// later.
     ///
-    /// Samples of different threads are apart by the length of a turn. Where the shard is ahead by more, the
-    /// sample is old, or the clock was set back: then `clock` says what time it is. It is asked under the
-    /// hold, so it is behind the shard only if it was set back, and the shard's time goes back with it.
+    /// Samples of different threads differ by the length of a turn. If the shard is ahead by more, the sample
+    /// is old or the clock was set back, and `clock` returns the current time. It is asked under the hold, so
+    /// it is earlier than the shard's time only if it was set back. Then the shard's time goes back with it.
     #[inline(always)]
     pub fn start_at(&mut self, sampled: Millis, clock: impl FnOnce() -> Millis) -> Millis {
         self.start();
@@ -162,7 +162,7 @@ impl Shard {
         self.now
     }
 
-    /// Goes by what time it is, for a command with an old sample.
+    /// Reads the clock, for a command with an old sample.
     #[cold]
     #[inline(never)]
     fn heed(&mut self, clock: impl FnOnce() -> Millis) {
@@ -171,7 +171,7 @@ impl Shard {
         self.now = if is_set_back { now } else { self.now.max(now) };
     }
 
-    /// Has what follows, up to the next [`Shard::start`], not count as a use of the keys it reads.
+    /// Makes the reads up to the next [`Shard::start`] not count as uses of their keys.
     pub fn leave_untouched(&mut self) {
         self.touches = false;
     }
@@ -189,19 +189,19 @@ impl Shard {
         self.db = db;
     }
 
-    /// How many keys were looked up since the last call.
+    /// Returns the number of look-ups since the last call.
     #[inline]
     pub fn take_lookups(&mut self) -> Lookups {
         std::mem::take(&mut self.lookups)
     }
 
-    /// How many changes of keys, or of elements in them, there were since the last call: Redis's `dirty`.
+    /// Returns the number of changes of keys and elements since the last call: Redis's `dirty`.
     #[inline]
     pub fn take_changed(&mut self) -> u32 {
         self.marks.take()
     }
 
-    /// Counts more changes than the one that was made: it stands for those of so many elements.
+    /// Counts `n` further changes: the one that was made stands for those of several elements.
     pub fn count_further(&mut self, n: usize) {
         self.marks.count_all(n);
     }
@@ -228,13 +228,13 @@ impl Shard {
         self.marks.is_torn()
     }
 
-    /// The number of keys of the database, expired ones that nobody has met yet included.
+    /// The number of keys of the database, with expired ones that are not removed yet.
     pub fn n_keys(&self) -> usize {
         self.tables.get(self.db).map_or(0, Table::len)
     }
 
-    /// What a key of a database holds, whether or not it has expired, to judge how much work it is: counts
-    /// nothing, is no use of the key, and removes nothing. Nothing if there is no such database.
+    /// Returns the entry of a key of a database, expired or not, to judge how much work it is. Counts
+    /// nothing, is no use of the key, and removes nothing. None if there is no such database.
     pub fn glance(&self, db: Db, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.tables.get(db)?.find(key.bytes, key.routed.place)
     }
@@ -245,13 +245,13 @@ impl Shard {
         !self.ledger.fields.is_empty()
     }
 
-    /// A live entry, to be used: counts a hit or a miss and notes the access.
+    /// Returns a live entry for use: counts a hit or a miss and notes the access.
     #[inline]
     pub fn read(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.read_here(key)
     }
 
-    /// [`Shard::read`] without a call, for what is read most.
+    /// [`Shard::read`] without a call, for the most frequent reads.
     #[inline(always)]
     fn read_here(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         let (now, touches) = (self.now, self.touches);
@@ -270,7 +270,7 @@ impl Shard {
         Some(entry)
     }
 
-    /// Notes the use of a key, whoever uses it; says whether there is one.
+    /// Notes the use of a key for any client; returns whether the key exists.
     pub fn touch(&mut self, key: &Key<'_>) -> bool {
         let touches = std::mem::replace(&mut self.touches, true);
         let is_there = self.read(key).is_some();
@@ -278,7 +278,7 @@ impl Shard {
         is_there
     }
 
-    /// A live entry, to be looked at: counts a hit or a miss, but is no use of the key.
+    /// Returns a live entry: counts a hit or a miss, but is no use of the key.
     #[inline]
     pub fn look(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         let touches = std::mem::replace(&mut self.touches, false);
@@ -289,7 +289,7 @@ impl Shard {
         entry
     }
 
-    /// [`Shard::look`], of which nobody is told who hears of misses.
+    /// [`Shard::look`] without a notification of a miss.
     pub fn look_quietly(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         // SAFETY: nothing changes or removes the entry before this function returns it, and the result
         // borrows `self`.
@@ -299,19 +299,19 @@ impl Shard {
         entry
     }
 
-    /// A live entry, to be described: counts nothing, and is no use of the key.
+    /// Returns a live entry to describe it: counts nothing, and is no use of the key.
     pub fn inspect(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.live(key, Self::expire_unless_kept)
     }
 
-    /// A live entry, on the way to a write or out of curiosity: counts nothing and is no use of the key. One
-    /// that has expired is gone then.
+    /// Returns a live entry, as a first step of a write or for a test. Counts nothing and is no use of the
+    /// key. Removes an expired entry.
     #[inline]
     pub fn peek(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.live(key, Self::expire)
     }
 
-    /// A live entry; what is to become of one that has expired is said by `expire`.
+    /// Returns a live entry; `expire` decides about an expired one.
     #[inline(always)]
     fn live(&mut self, key: &Key<'_>, expire: impl FnOnce(&mut Self, &Key<'_>)) -> Option<EntryRef<'_>> {
         let entry = self.tables.get(self.db)?.find(key.bytes, key.routed.place)?;
@@ -324,9 +324,9 @@ impl Shard {
         Some(unsafe { entry.unbound() })
     }
 
-    /// Fetches what look-ups of some members touch, if the key holds a large set, hash or sorted set, so that
-    /// their latencies overlap. More than [`PREFETCH_MAX`] are of no use. Whatever the key holds, nothing
-    /// else comes of it.
+    /// Fetches the memory that look-ups of some members touch, so that their latencies overlap. Does so if
+    /// the key holds a large set, hash or sorted set. More than [`PREFETCH_MAX`] are of no use. Has no other
+    /// effect, of whatever type the key's value is.
     pub fn prefetch_members<'m>(&mut self, key: &Key<'_>, members: impl Iterator<Item = &'m [u8]>) {
         if let Some(large) = self.member_table(key) {
             let places: SmallVec<[Place; PREFETCH_MAX]> =
@@ -350,7 +350,7 @@ impl Shard {
         kinds::member_table(entry)
     }
 
-    /// A live string, to be used.
+    /// Returns a live string for use.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -359,8 +359,9 @@ impl Shard {
         self.read_here(key).map(string_bytes).transpose()
     }
 
-    /// A live string, to be used whole: copied into a reply, say. A very long one is refused under a hold,
-    /// before anything of the command has happened; then the command runs on [pinned](Shard::pin) values.
+    /// Returns a live string to use as a whole, such as to copy it into a reply. A very long one is refused
+    /// under a hold, before the command has had any effect. Then the command runs on [pinned](Shard::pin)
+    /// values.
     ///
     /// # Errors
     /// If the key holds something else, or if the string is very long and the work is limited.
@@ -372,28 +373,28 @@ impl Shard {
         let bytes = string_bytes(unsafe { entry.unbound() })?;
         if bytes.len() > WORK_MAX_BYTES && self.is_limited {
             cold_path();
-            // It is looked up once more.
+            // The command looks it up once more.
             self.lookups.n_hits -= 1;
             return Err(StorageError::TooMuch);
         }
         Ok(Some(bytes))
     }
 
-    /// How many bytes of a value may be copied into a reply: without end where the work is not limited.
+    /// The bytes of a value that may be copied into a reply: without bound if the work is not limited.
     #[inline]
     pub fn copied_max_bytes(&self) -> usize {
         if self.is_limited { WORK_MAX_BYTES } else { usize::MAX }
     }
 
-    /// Refuses a value that has been looked up to be read, as [`Shard::whole_string`] does.
+    /// Refuses to read a value that has been looked up, as [`Shard::whole_string`] does.
     #[cold]
     pub fn refuse_read(&mut self) -> StorageError {
-        // It is looked up once more.
+        // The command looks it up once more.
         self.lookups.n_hits -= 1;
         StorageError::TooMuch
     }
 
-    /// Takes a look-up of a string back: the command that has made it is refused, and looks the key up once
+    /// Takes back the look-up of a string: the command that made it is refused, and looks the key up once
     /// more. A look-up that [`whole_string`](Shard::whole_string) refused is taken back already.
     #[cold]
     pub fn take_back_lookup(&mut self, key: &Key<'_>) {
@@ -416,7 +417,7 @@ impl Shard {
         if n_bytes > WORK_MAX_BYTES && self.is_limited { Err(StorageError::TooMuch) } else { Ok(()) }
     }
 
-    /// A live string, to be used while other shards, or this one, are at work; a short one is copied.
+    /// Returns a live string for use while this shard and others go on. A short one is copied.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -426,7 +427,7 @@ impl Shard {
         Ok(Some(entry.pin().unwrap_or_else(|| Pinned::from_slice(bytes))))
     }
 
-    /// A live string, to be changed.
+    /// Returns a live string for a change.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -435,7 +436,7 @@ impl Shard {
         self.value_mut(key, event)
     }
 
-    /// A live string, to be changed; an empty one is made if the key is missing.
+    /// Returns a live string for a change; makes an empty one if the key is missing.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -522,8 +523,8 @@ impl Shard {
         self.changed(key, event);
     }
 
-    /// Writes a string that was made elsewhere, whatever the key held; a long one is not copied. The key has
-    /// no deadline then.
+    /// Writes a string that was made elsewhere, whatever the key held. A long one is not copied. The key has
+    /// no deadline afterwards.
     pub fn put_pinned_string(&mut self, key: &Key<'_>, value: Pinned, event: Event) {
         let encoding = StringOrigin::Edited.encoding();
         let entry = if value.len() > INLINE_MAX {
@@ -544,24 +545,24 @@ impl Shard {
         self.changed(key, event);
     }
 
-    /// Like [`Shard::put`], but whether the key is new is the [caller's to tell](Shard::announce_new).
+    /// Like [`Shard::put`], but the caller [announces](Shard::announce_new) a new key itself.
     pub fn put_announced(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
         self.replace(key, entry);
         self.changed(key, event);
     }
 
-    /// Removes a key that is about to be written over if it has expired: observers hear of that first.
+    /// Removes an expired key before it is written over, so that observers see the expiry first.
     #[cold]
     fn expire_before_write(&mut self, key: &Key<'_>) {
         if self.peek(key).is_none() {
-            // Where expired keys are kept it may be there still.
+            // Where expired keys are kept, it may still be there.
             if let Some(expired) = self.remove_entry(key) {
                 reclaim::free(expired);
             }
         }
     }
 
-    /// Puts an entry in; says whether the key held another.
+    /// Puts an entry in; returns whether the key held another.
     fn replace(&mut self, key: &Key<'_>, entry: EntryBox) -> bool {
         if self.ledger.is_observed {
             self.expire_before_write(key);
@@ -586,7 +587,7 @@ impl Shard {
         true
     }
 
-    /// Like [`Shard::put`], but the use of the key is what the entry has noted.
+    /// Like [`Shard::put`], but keeps the use of the key that the entry has noted.
     pub fn put_as_used(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
         let clock = entry.as_ref().access_clock();
         self.put(key, entry, event);
@@ -607,7 +608,7 @@ impl Shard {
         self.ledger.fields_moved(self.db, key.routed.place, None, fields, || self.tables.counts(self.db));
     }
 
-    /// Takes a live entry out, to be put in elsewhere.
+    /// Takes a live entry out, to put it in elsewhere.
     pub fn take(&mut self, key: &Key<'_>, event: Event) -> Option<EntryBox> {
         let place = key.routed.place;
         // SAFETY: nothing changes or removes the entry before it is saved.
@@ -622,7 +623,7 @@ impl Shard {
         Some(entry)
     }
 
-    /// Deletes a live key; says whether there was one.
+    /// Deletes a live key; returns whether there was one.
     pub fn remove(&mut self, key: &Key<'_>, event: Event) -> bool {
         if self.peek(key).is_none() {
             return false;
@@ -635,17 +636,17 @@ impl Shard {
         true
     }
 
-    /// A copy of a live entry, under another key.
+    /// Returns a copy of a live entry, under another key.
     pub fn copy(&mut self, key: &Key<'_>, new_key: &[u8]) -> Option<EntryBox> {
         self.peek(key).map(|entry| entry.duplicate(new_key))
     }
 
-    /// Up to which sizes values are packed.
+    /// The sizes up to which values are packed.
     pub fn thresholds(&self) -> &Thresholds {
         &self.thresholds
     }
 
-    /// Sets or removes the deadline of a live key; says whether there is such a key.
+    /// Sets or removes the deadline of a live key; returns whether there is such a key.
     pub fn set_deadline(&mut self, key: &Key<'_>, deadline: Option<Deadline>, event: Event) -> bool {
         if self.peek(key).is_none() {
             return false;
@@ -662,7 +663,7 @@ impl Shard {
         true
     }
 
-    /// Notes that a key comes into being. Commands call it that tell of something else before they
+    /// Announces a new key. Called by commands that announce another event before they
     /// [put](Shard::put_announced) the key, or for which it is new although it replaces another.
     #[inline]
     pub fn announce_new(&mut self, key: &Key<'_>) {
@@ -671,7 +672,7 @@ impl Shard {
         }
     }
 
-    /// Notes a further event of a write that has been announced.
+    /// Announces a further event of a write that has been announced.
     #[inline]
     pub fn follow_up(&mut self, key: &Key<'_>, event: Event) {
         if self.ledger.is_observed {
@@ -684,7 +685,7 @@ impl Shard {
         self.tables.get(self.db)?.sample(random)
     }
 
-    /// Visits the database's entries from a position on, through at most `n_buckets` buckets; gives the
+    /// Visits the database's entries from a position on, through at most `n_buckets` buckets. Returns the
     /// position to go on from, or `None` at the end. Visits expired entries, too.
     pub fn scan(
         &self,
@@ -755,7 +756,7 @@ impl Shard {
         }
         self.remove_what_comes_expired(a, b);
         self.remove_what_comes_expired(b, a);
-        // What comes to be another value, or none.
+        // The keys whose value is exchanged for another, or for none.
         let (watched, awaited) = (self.watched_in(&[a, b]), self.awaited_in(&[a, b]));
         self.marks.tear();
         self.tables.swap(a, b, self.is_saving);
@@ -778,7 +779,7 @@ impl Shard {
         self.ledger.announce_database(b, Event::Swapped, &of_b);
     }
 
-    /// Has [nothing be refused](Shard::whole_string) as too much, up to the next [`Shard::start`]: in the
+    /// Makes nothing be [refused](Shard::whole_string) as too much, up to the next [`Shard::start`]. In the
     /// middle of a transaction there is no other way.
     pub fn lift_limit(&mut self) {
         self.is_limited = false;
@@ -800,7 +801,7 @@ impl Shard {
     }
 }
 
-/// Whether an entry is a string that is written over where it is, and not replaced by another entry.
+/// Whether an entry is a string that is written over in place, and not replaced by another entry.
 #[inline]
 fn is_short_string(entry: EntryRef<'_>) -> bool {
     entry.kind() == Kind::String && entry.allocated_bytes() < reclaim::LARGE_BYTES

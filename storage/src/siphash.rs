@@ -5,7 +5,7 @@
 //! every command on a key hashes one, and inlined it takes two thirds of their instructions. The tests
 //! compare it with such a crate.
 
-/// What hashing begins with: the key, mixed with the function's constants.
+/// The initial state of a hash: the key, mixed with the function's constants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SipHash13 {
     start: [u64; 4],

@@ -1,4 +1,4 @@
-//! Snapshots: what a shard held at one moment, written while the shard goes on changing, without a copy of
+//! Snapshots: the data of a shard at one moment, written while the shard goes on changing, without a copy of
 //! the process.
 //!
 //! ```text
@@ -8,18 +8,18 @@
 //! ```
 //!
 //! **An unsaved entry has its value of the cut.** An entry is *unsaved* if the walk has not passed its
-//! position and it is not marked. Whatever changes, replaces or removes an entry asks first
-//! ([`Ledger::before_change`](crate::ledger::Ledger)), so the value goes to the snapshot before it is
-//! another, and exactly once: then the entry is marked, or gone. A key of the cut is either passed as it was,
-//! or was saved before its first change; a key that came later is marked, or lies where the walk has been.
+//! position and it is not marked. Code that changes, replaces or removes an entry first calls
+//! [`Ledger::before_change`](crate::ledger::Ledger). So the value goes to the snapshot before it changes, and
+//! exactly once: then the entry is marked, or gone. A key of the cut is either passed unchanged, or was saved
+//! before its first change. A key that came later is marked, or lies where the walk has been.
 //!
 //! The mark is a bit of the entry, so it goes with the entry through splits and merges of the table, and
-//! costs no memory. The walk clears it when it passes: when no snapshot runs no entry is marked, and entries
-//! that are made need not know of any of this.
+//! costs no memory. The walk clears it when it passes. So no entry is marked when no snapshot runs, and code
+//! that makes entries need not know of any of this.
 //!
-//! What is saved early is handed on in chunks, so that it is written soon, and not only when the walk comes
-//! to its shard: see [`Early`]. A database that is flushed in the middle is handed to the walk as it is, and
-//! so are large values that are removed: nobody else has them any more.
+//! Early values are passed on in chunks, so that they are written soon, and not only when the walk comes to
+//! their shard: see [`Early`]. A database that is flushed in the middle is passed to the walk whole, and so
+//! are large values that are removed: they have no other owner any more.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -38,32 +38,32 @@ mod copy_before_write;
 
 /// A shard that has not yet given all that it held at the cut.
 pub(crate) struct Saving {
-    /// How far the walk has come in the first database.
+    /// The progress of the walk in the first database.
     first: TableSaving,
-    /// The same of others, as they are numbered now, if the walk has come to them or they have been swapped
-    /// or flushed. Of one that is not here nothing is passed.
+    /// The progress in others, by present number, if the walk has come to them or they have been swapped or
+    /// flushed. In a database that is not here nothing is passed.
     others: HashMap<Db, TableSaving>,
     /// The place of the table, among those of the shard, that the walk has come to.
     nth: usize,
-    /// What was saved before its turn, and is no full chunk yet.
+    /// Early values that fill no chunk yet.
     chunk: Encoded,
-    /// Where full chunks go.
+    /// The destination of full chunks.
     early: Arc<Early>,
-    /// What was removed before its turn, and is not encoded.
+    /// Values that were removed before their turn, and are not encoded.
     kept: Parts,
     format: &'static Format,
-    /// Tells how keys were used, if the snapshot is to.
+    /// The uses of keys, if the snapshot contains them.
     uses: Option<Arc<Access>>,
-    /// Nobody wants it any more: the walk goes on only to clear the marks.
+    /// Whether the snapshot is given up: the walk goes on only to clear the marks.
     is_given_up: bool,
 }
 
-/// How far the walk through a database has come.
+/// The progress of the walk through a database.
 #[derive(Clone, Copy)]
 struct TableSaving {
     /// The database's number at the cut.
     was: Db,
-    /// What lies before has been passed; `None`: all has.
+    /// All entries before this are passed; `None`: all are.
     passed: Option<Position>,
 }
 
@@ -73,46 +73,47 @@ impl TableSaving {
     }
 }
 
-/// How entries are written. Types' own files know that, which use what uses this.
+/// The functions that write entries. They are injected, because they know the types' own files, which use
+/// this one.
 pub(crate) struct Format {
-    /// Adds an entry, with how it was used if that is told; returns false if all of it has expired, and
-    /// nothing is added.
+    /// Adds an entry, with its use if that is included. Returns false, and adds nothing, if all of it has
+    /// expired.
     pub(crate) encode: fn(&mut Vec<u8>, EntryRef<'_>, Option<&Access>, Millis) -> bool,
-    /// Whether that takes long.
+    /// Whether the encoding of an entry takes long.
     pub(crate) is_large: fn(EntryRef<'_>) -> bool,
 }
 
-/// Parts of a snapshot, as one step or more have given them.
+/// Parts of a snapshot from one or more steps.
 #[derive(Default)]
 pub struct Parts {
-    /// Entries as the file has them, by the number that their database had at the cut.
+    /// Entries in the format of the file, by the number that their database had at the cut.
     pub encoded: Vec<Encoded>,
-    /// Large values that stay where they are: their keys are pinned.
+    /// Large values that stay in place: their keys are pinned.
     pub pinned: Vec<PinnedPart>,
     /// Large values that have been removed.
     pub removed: Vec<(Db, EntryBox)>,
     /// Databases that have been flushed.
     pub flushed: Vec<FlushedPart>,
-    /// Memory for more.
+    /// Memory for more parts.
     spare: Vec<u8>,
 }
 
-/// Entries of one database as the file has them.
+/// Entries of one database in the format of the file.
 #[derive(Default)]
 pub struct Encoded {
     /// The number that the database had at the cut.
     pub db: Db,
     /// The entries, one after the other.
     pub bytes: Vec<u8>,
-    /// How many there are.
+    /// The number of entries.
     pub n_keys: u64,
 }
 
-/// A large value that is to be encoded without the hold.
+/// A large value that must be encoded without the hold.
 pub struct PinnedPart {
     /// The number that the database had at the cut.
     pub db: Db,
-    /// The number that it had when the key was pinned.
+    /// The number that the database had when the key was pinned.
     pub pinned_in: Db,
     /// The value, with its key.
     pub entry: EntryBox,
@@ -120,20 +121,20 @@ pub struct PinnedPart {
 
 /// A database that was flushed before all of it was saved.
 pub struct FlushedPart {
-    /// The number that it had at the cut.
+    /// The number that the database had at the cut.
     db: Db,
     entries: Detached,
-    /// What lies before is saved.
+    /// The entries before this are saved.
     passed: Position,
     router: Router,
 }
 
-/// What has become of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveStep {
     /// The shard has more.
     More,
-    /// It has given all.
+    /// The shard is finished.
     Done,
 }
 
@@ -151,19 +152,19 @@ impl Parts {
         part.add(entry, now, format, uses);
     }
 
-    /// Has what is encoded next be put into memory that has been used before.
+    /// Reuses memory for the entries that are encoded next.
     pub fn reuse(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         self.spare = bytes;
     }
 
-    /// How many keys there are, but for those of flushed databases.
+    /// The number of keys, without those of flushed databases.
     pub fn n_keys(&self) -> u64 {
         let encoded: u64 = self.encoded.iter().map(|part| part.n_keys).sum();
         encoded + (self.pinned.len() + self.removed.len()) as u64
     }
 
-    /// How many bytes are encoded.
+    /// The number of encoded bytes.
     pub fn n_bytes(&self) -> usize {
         self.encoded.iter().map(|part| part.bytes.len()).sum()
     }
@@ -186,7 +187,7 @@ impl FlushedPart {
 impl Iterator for FlushedPart {
     type Item = EntryBox;
 
-    /// The next entry that is not saved; those that are, are freed on the way.
+    /// Returns the next entry that is not saved; frees the saved ones on the way.
     fn next(&mut self) -> Option<EntryBox> {
         loop {
             let entry = self.entries.next()?;
@@ -203,7 +204,7 @@ impl Iterator for FlushedPart {
 }
 
 impl Saving {
-    /// Begins to save what all databases hold.
+    /// Begins to save the contents of all databases.
     pub(crate) fn new(format: &'static Format, uses: Option<Arc<Access>>, early: Arc<Early>) -> Self {
         Self {
             first: TableSaving::not_begun(Db(0)),
@@ -218,7 +219,7 @@ impl Saving {
         }
     }
 
-    /// Whether an entry has its value of the cut, which nobody has yet.
+    /// Whether an entry has its value of the cut, and that is not saved yet.
     #[inline]
     pub(crate) fn is_unsaved(&self, db: Db, place: Place, entry: EntryRef<'_>) -> bool {
         self.is_ahead(db, place) && !entry.in_snapshot()
@@ -230,7 +231,7 @@ impl Saving {
         self.of(db).passed.is_some_and(|passed| !passed.has_passed(place))
     }
 
-    /// Whether that is so of an entry, and it takes long to save it.
+    /// Whether an entry is unsaved, and saving it takes long.
     pub(crate) fn is_large_unsaved(&self, db: Db, place: Place, entry: EntryRef<'_>) -> bool {
         !self.is_given_up && (self.format.is_large)(entry) && self.is_unsaved(db, place, entry)
     }
@@ -257,7 +258,7 @@ impl Saving {
         }
     }
 
-    /// Saves an entry that was removed; gives it back if it is to be freed.
+    /// Saves an entry that was removed; returns it if it must be freed.
     pub(crate) fn keep_removed(
         &mut self,
         db: Db,
@@ -277,14 +278,14 @@ impl Saving {
         Some(entry)
     }
 
-    /// Marks an entry that has just been changed or made: what it holds now is not for the snapshot.
+    /// Marks an entry that was just changed or made: its present value is not for the snapshot.
     pub(crate) fn mark(&self, db: Db, place: Place, entry: EntryRef<'_>) {
         if self.is_ahead(db, place) {
             entry.set_in_snapshot(true);
         }
     }
 
-    /// Keeps what a database held that is flushed, unless all of it is saved.
+    /// Keeps the contents of a flushed database, unless all of it is saved.
     pub(crate) fn keep_flushed(&mut self, db: Db, entries: Detached, router: Router) -> Option<Detached> {
         let TableSaving { was, passed } = self.of(db);
         self.pass(db, None);
@@ -297,8 +298,8 @@ impl Saving {
         }
     }
 
-    /// Follows a swap of two databases. The walk goes back to the first of their tables: what has come there
-    /// it may not have passed.
+    /// Follows a swap of two databases. The walk goes back to the first of their tables, because it may not
+    /// have passed the entries that came there.
     pub(crate) fn swap(&mut self, a: Db, b: Db, first_place: Option<usize>) {
         let (of_a, of_b) = (self.of(a), self.of(b));
         *self.of_mut(a) = of_b;
@@ -306,7 +307,7 @@ impl Saving {
         self.go_back(first_place.unwrap_or(usize::MAX));
     }
 
-    /// Has the walk go back to a place: other tables stand there from now on.
+    /// Moves the walk back to a place that has another table from now on.
     pub(crate) fn go_back(&mut self, to: usize) {
         self.nth = self.nth.min(to);
     }
@@ -326,7 +327,7 @@ impl Saving {
         }
     }
 
-    /// Has nothing more be encoded.
+    /// Stops the encoding of further entries.
     pub(crate) fn give_up(&mut self) {
         self.is_given_up = true;
         self.chunk = Encoded::default();
@@ -338,20 +339,20 @@ impl Saving {
         self.nth
     }
 
-    /// How far the walk is in the database of that table, and the number that this had at the cut; none if
+    /// The position of the walk in the database of that table, and the database's number at the cut. None if
     /// all of it is passed.
     pub(crate) fn stands_at(&self, db: Db) -> Option<(Db, Position)> {
         let TableSaving { was, passed } = self.of(db);
         Some((was, passed?))
     }
 
-    /// Has the walk go on to the next table.
+    /// Moves the walk on to the next table.
     pub(crate) fn go_on(&mut self) {
         self.nth += 1;
     }
 
-    /// Passes an entry, which is of a database that had this number: it is saved, unless it is marked, and
-    /// not marked any more. One that is large is left to `large`.
+    /// Passes an entry of a database that had the number `was`. Saves it unless it is marked, and clears the
+    /// mark. A large one is left to `large`.
     pub(crate) fn pass_entry(
         &self,
         was: Db,
@@ -369,12 +370,12 @@ impl Saving {
         }
     }
 
-    /// Notes how far the walk has come in a database.
+    /// Records the progress of the walk in a database.
     pub(crate) fn pass(&mut self, db: Db, to: Option<Position>) {
         self.of_mut(db).passed = to;
     }
 
-    /// Hands out what was saved early and is still here.
+    /// Hands out the early values that are still here.
     pub(crate) fn take_early(&mut self, to: &mut Parts) {
         if !self.chunk.bytes.is_empty() {
             to.encoded.push(std::mem::take(&mut self.chunk));

@@ -36,10 +36,10 @@ use crate::{
 /// The type of sorted sets.
 pub struct SortedSetType;
 
-/// A live sorted set, to be read.
+/// A live sorted set, for reading.
 pub type SortedSetRef<'a> = ValueRef<'a, SortedSetType>;
 
-/// A live sorted set of a shard, to be changed.
+/// A live sorted set of a shard, for changes.
 pub type SortedSetMut<'a> = ValueMut<'a, SortedSetType>;
 
 const PACKED: Encoding = Encoding::new(0);
@@ -204,7 +204,7 @@ impl<'a> SortedSetRef<'a> {
         start..self.rank_of(to).max(start)
     }
 
-    /// How many members are before a place.
+    /// The number of members before a place.
     fn rank_of(&self, cut: Cut<'_>) -> usize {
         match self.stored() {
             Stored::Packed(packed) => small::rank_of(packed, cut),
@@ -215,7 +215,7 @@ impl<'a> SortedSetRef<'a> {
     /// The members of some ranks, in order or, from the back, against it.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If there are fewer members.
     pub fn iter(&self, ranks: Range<usize>) -> Iter<'a> {
         match self.stored() {
             Stored::Packed(packed) => Iter(Inner::Packed(small::pairs(packed, ranks))),
@@ -226,7 +226,7 @@ impl<'a> SortedSetRef<'a> {
     /// The members of ranks that ascend.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If there are fewer members.
     pub fn at_ranks(&self, ranks: impl Iterator<Item = usize>) -> impl Iterator<Item = Scored<'a>> {
         let set = *self;
         let mut rest = set.iter(0..set.len());
@@ -242,8 +242,8 @@ impl<'a> SortedSetRef<'a> {
     }
 
     /// Visits members in the order of their places in the table, from a position on, through at most
-    /// `n_buckets` buckets; gives the position to go on from, or `None` at the end. All of a small set's are
-    /// visited at once.
+    /// `n_buckets` buckets. Returns the position to go on from, or `None` at the end. All of a small set's
+    /// are visited at once.
     pub fn scan(
         &self,
         from: Position,
@@ -307,7 +307,7 @@ impl DoubleEndedIterator for Iter<'_> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// Which members a score is given to.
+/// The members to which a score is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
     /// Any.
@@ -319,7 +319,7 @@ pub enum Presence {
     Present,
 }
 
-/// Which new scores replace an old one.
+/// The new scores that replace an old one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replacing {
     /// Any.
@@ -331,7 +331,7 @@ pub enum Replacing {
     Less,
 }
 
-/// Under which conditions, and how, a member is given a score.
+/// The conditions and the way in which a member is given a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddRule {
     /// Whether the member may, or must, be there.
@@ -342,7 +342,7 @@ pub struct AddRule {
     pub increments: bool,
 }
 
-/// What became of a member that was given a score.
+/// The result of giving a member a score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Added {
     /// It is new, with this score.
@@ -358,7 +358,7 @@ pub enum Added {
 }
 
 impl AddRule {
-    /// What is to become of a member that has the score `old` and is given `score`.
+    /// Decides the result for a member that has the score `old` and is given `score`.
     fn judge(self, old: Option<f64>, score: f64) -> Added {
         let Some(old) = old else {
             return if self.presence == Presence::Present { Added::Refused } else { Added::New(score) };
@@ -400,7 +400,7 @@ impl End {
 }
 
 impl SortedSetMut<'_> {
-    /// Gives a member a score. No score is NaN.
+    /// Sets a member's score. No score is NaN.
     pub fn add(&mut self, member: &[u8], score: f64, rule: AddRule) -> Added {
         let added = match self.entry().bytes() {
             Some(_) => self.add_packed(member, score, rule),
@@ -460,7 +460,7 @@ impl SortedSetMut<'_> {
         });
     }
 
-    /// Removes a member; says whether it was there.
+    /// Removes a member; returns whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let is_gone = match self.entry().bytes() {
             Some(bytes) => {
@@ -478,7 +478,7 @@ impl SortedSetMut<'_> {
     /// Removes the members of some ranks.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If there are fewer members.
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         if ranks.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Stamps: when a watched key was last written, in its shard's own count.
+//! Stamps: the last write of each watched key, in its shard's own count.
 
 use std::{
     collections::HashMap,
@@ -10,14 +10,14 @@ use std::{
 
 use crate::{Db, key::WatchedKey};
 
-/// When a watched key was last written. Stamps of one shard are ordered as its writes are.
+/// The number of a watched key's last write. Stamps of one shard are ordered as its writes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(u64);
 
-/// The stamps of a shard's watched keys. Keys that nobody watches have none.
+/// The stamps of a shard's watched keys. Other keys have none.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
-    /// None before somebody watches here: most shards of most servers have none, and there are many shards.
+    /// None before a client watches here. Most shards of most servers have none, and there are many shards.
     watched: Option<Box<WatchedKeys>>,
     last: u64,
 }
@@ -33,7 +33,7 @@ struct Watched {
 }
 
 impl Stamps {
-    /// Whether nobody watches anything here: the one test that a write pays for.
+    /// Whether no key is watched here: the one test that a write pays for.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
@@ -44,14 +44,14 @@ impl Stamps {
         self.watched.as_ref().map_or(0, |watched| watched.len())
     }
 
-    /// Moves the stamp of a key, if somebody watches it.
+    /// Moves the stamp of a key, if the key is watched.
     #[cold]
     pub(crate) fn moved(&mut self, db: Db, key: &[u8]) {
         let Some(watched) = &mut self.watched else { return };
         if let Some(watched) = watched.get_mut(&(db, Box::from(key))) {
             self.last += 1;
             watched.stamp = Stamp(self.last);
-            // Relaxed: what counts is the stamp; this is shown to others.
+            // Relaxed: the stamp decides; the flag only shows the write to others.
             watched.to_note.drain(..).for_each(|written| written.store(true, Ordering::Relaxed));
         }
     }
@@ -69,7 +69,7 @@ impl Stamps {
         watched.stamp
     }
 
-    /// Removes a watcher of a key; with the last one the stamp goes, too.
+    /// Removes a watcher of a key. The stamp goes with the last one.
     pub(crate) fn unwatch(&mut self, key: &WatchedKey, written: &Arc<AtomicBool>) {
         let place = (key.db, key.bytes.clone());
         let all = self.watched.get_or_insert_default();
@@ -77,7 +77,7 @@ impl Stamps {
             unreachable!("a key is unwatched only by who watches it")
         };
         watched.n_watchers -= 1;
-        // The last first: who has come late mostly leaves early.
+        // From the last on: the latest watchers mostly leave early.
         if let Some(at) = watched.to_note.iter().rposition(|flag| Arc::ptr_eq(flag, written)) {
             watched.to_note.swap_remove(at);
         }

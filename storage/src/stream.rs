@@ -1,10 +1,10 @@
 //! Streams: entries that are only added at the end, and groups of consumers that share them.
 //!
 //! Entries lie in [nodes](node::Node), packed as Redis packs them, in a tree by the identity of each node's
-//! first entry. A node takes entries up to `stream-node-max-bytes` and `stream-node-max-entries`; one that is
-//! deleted only gets a flag, and its node goes with its last entry. What Redis calls the rax is this tree.
+//! first entry. A node takes entries up to `stream-node-max-bytes` and `stream-node-max-entries`. A deleted
+//! entry only gets a flag, and its node goes with its last entry. Redis calls this tree the rax.
 //!
-//! A stream is no container of its entries: with none, and even without groups, the key stays, since the last
+//! A stream is more than its entries: without entries, and even without groups, the key stays, since the last
 //! identity that was given out must not be given out again.
 
 mod entries;
@@ -33,10 +33,10 @@ pub use self::{
 /// The type of streams.
 pub struct StreamType;
 
-/// A live stream of a shard, to be read.
+/// A live stream of a shard, for reading.
 pub type StreamRef<'a> = ValueRef<'a, StreamType>;
 
-/// A live stream of a shard, to be changed in place.
+/// A live stream of a shard, for changes in place.
 pub type StreamMut<'a> = ValueMut<'a, StreamType>;
 
 impl ValueType for StreamType {
@@ -78,7 +78,7 @@ impl Object for Stream {
     }
 }
 
-/// What became of an entry that was to be deleted.
+/// The result of the deletion of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// There is no such entry.
@@ -115,9 +115,9 @@ impl Stream {
         self.entries.has_after(group.last_delivered_id())
     }
 
-    /// How many entries are yet to be delivered to a group, if that can be told.
+    /// The number of entries that are yet to be delivered to a group, if it is known.
     ///
-    /// Less than none if whoever set the group's counts said so.
+    /// Negative if a client has set the group's counts in that way.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         let entries = &self.entries;
         if entries.n_added() == 0 || entries.is_empty() {
@@ -133,7 +133,7 @@ impl Stream {
         Some((entries.n_added() as i64).wrapping_sub(n_read as i64))
     }
 
-    /// How many entries are pending, in all groups.
+    /// The number of pending entries, in all groups.
     fn n_pending(&self) -> usize {
         self.groups().map(|(_, group)| group.n_pending()).sum()
     }
@@ -176,7 +176,7 @@ impl Stream {
         n_deleted
     }
 
-    /// Up to where all groups have had entries delivered, if that matters.
+    /// The last entry that was delivered to all groups, if that matters.
     fn settled(&self, references: References) -> Option<StreamId> {
         if references == References::Obey { self.groups.delivered_to_all() } else { None }
     }
@@ -195,7 +195,7 @@ impl Stream {
         if self.entries.delete(id) { Deletion::Done } else { Deletion::Missing }
     }
 
-    /// Acknowledges entries for a group and deletes them. What is not pending is
+    /// Acknowledges entries for a group and deletes them. An entry that is not pending is
     /// [missing](Deletion::Missing).
     fn acknowledge_and_delete(
         &mut self,
@@ -217,7 +217,7 @@ impl Stream {
             }
             let deletion = self.delete_one(id, references, settled);
             n_deleted += usize::from(deletion == Deletion::Done);
-            // The entry may have been deleted before; that it is acknowledged and gone is what counts.
+            // The entry may have been deleted before; it counts that it is acknowledged and gone.
             each(Deletion::Done);
         }
         n_deleted
@@ -231,9 +231,9 @@ impl<'a> StreamRef<'a> {
     }
 }
 
-/// What counts as a change is what Redis counts: entries that come and go, but nothing that groups do.
+/// Changes are counted as in Redis: entries that come and go, but nothing that groups do.
 impl StreamMut<'_> {
-    /// The stream, to be read.
+    /// The stream, for reading.
     pub fn stream(&self) -> &Stream {
         self.entry().object().expect("a stream is an object")
     }
@@ -260,9 +260,8 @@ impl StreamMut<'_> {
         added
     }
 
-    /// Removes entries from the start; says how many. What was deleted before may be pending still, and is
-    /// not any more with
-    /// [`References::Delete`]: that is a change, too.
+    /// Removes entries from the start; returns how many. Entries that were deleted before may still be
+    /// pending. With [`References::Delete`] they no longer are: that is a change, too.
     pub fn trim(&mut self, trim: &Trim) -> u64 {
         let (n, has_released) = self.edit(|stream, _| {
             let n_before = stream.n_pending();
@@ -277,7 +276,8 @@ impl StreamMut<'_> {
         n
     }
 
-    /// Deletes entries; `each` hears what became of each of them, in order. Says how many are deleted.
+    /// Deletes entries; `each` is called with the result for each of them, in order. Returns how many are
+    /// deleted.
     pub fn delete(&mut self, ids: &[StreamId], references: References, each: impl FnMut(Deletion)) -> usize {
         let (n, has_released) = self.edit(|stream, _| {
             let n_before = stream.n_pending();
@@ -290,7 +290,7 @@ impl StreamMut<'_> {
         n
     }
 
-    /// Acknowledges entries for a group and deletes them: what is not pending there is
+    /// Acknowledges entries for a group and deletes them. An entry that is not pending there is
     /// [missing](Deletion::Missing).
     pub fn acknowledge_and_delete(
         &mut self,
@@ -308,8 +308,8 @@ impl StreamMut<'_> {
         }
     }
 
-    /// Sets which identity was given out last, how many entries were ever added, and the greatest deleted
-    /// one.
+    /// Sets the last identity that was given out, the number of entries ever added, and the greatest deleted
+    /// identity.
     pub fn set_last_id(&mut self, last: StreamId, n_added: Option<u64>, max_deleted: Option<StreamId>) {
         self.edit(|stream, _| stream.entries.set_last_id(last, n_added, max_deleted));
         self.mark_changed_quietly();

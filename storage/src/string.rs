@@ -1,4 +1,4 @@
-//! Strings: bytes behind the key, or, above a kilobyte, a blob.
+//! Strings: bytes after the key, or, above a kilobyte, a blob.
 
 use braid_protocol::number;
 
@@ -13,7 +13,7 @@ pub const STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
 /// The type of strings.
 pub struct StringType;
 
-/// A live string of a shard, to be changed in place.
+/// A live string of a shard, for changes in place.
 pub type StringMut<'a> = ValueMut<'a, StringType>;
 
 impl ValueType for StringType {
@@ -29,7 +29,7 @@ impl ValueType for StringType {
     }
 }
 
-/// How a string came to be, as far as OBJECT ENCODING can tell. Its bytes are stored alike.
+/// The origin of a string, for OBJECT ENCODING. The bytes are stored alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringOrigin {
     /// Written whole: `int`, `embstr` or `raw` by its text.
@@ -97,12 +97,12 @@ impl StringMut<'_> {
         self.change(|entry| entry.write_at(offset, bytes));
     }
 
-    /// Changes bytes where they are; the length stays.
+    /// Changes bytes in place; the length stays.
     pub fn edit<R>(&mut self, edit: impl FnOnce(&mut [u8]) -> R) -> R {
         self.change(|entry| edit(entry.bytes_mut()))
     }
 
-    /// Notes how the string came to be, for OBJECT ENCODING. That alone is no change.
+    /// Records the origin of the string, for OBJECT ENCODING. That alone is no change.
     pub fn set_origin(&mut self, origin: StringOrigin) {
         self.arrange(|entry| entry.set_encoding(origin.encoding()));
     }

@@ -1,24 +1,24 @@
-//! The table: an index of entries by key that grows and shrinks in small steps, whose structure others may
-//! read meanwhile.
+//! The table: an index of entries by key. It grows and shrinks in small steps while other threads read its
+//! structure.
 //!
 //! ```text
 //! Root ─▶ Directory (2^depth words) ─▶ Segment (1 to 63 buckets) ─▶ Bucket (one line, 7 entries) ─▶ entry
 //! ```
 //!
-//! A key's [`Place`] is 64 bits of hash. Read from the top, it is the key's *position*: its first bits choose
-//! the directory's word, the next ones the bucket within the segment (so positions ascend through directory,
-//! segments and buckets), and a byte further down is the tag by which a bucket tells its entries apart
-//! without looking at them. So a look-up is one line for the bucket and one for the entry, once root and
-//! directory are in the cache.
+//! A key's [`Place`] is 64 bits of hash. Read from the top, it is the key's *position*. Its first bits choose
+//! the directory's word, and the next ones the bucket within the segment. So positions ascend through
+//! directory, segments and buckets. A byte further down is the tag by which a bucket tells its entries apart
+//! without reading them. So a look-up touches one cache line for the bucket and one for the entry, once root
+//! and directory are in the cache.
 //!
 //! - **Growing**: a segment that is 94 % full is replaced by one with a quarter more buckets, up to 63, and
-//!   then by two (extendible hashing); a directory too shallow for that doubles. **Shrinking**: a segment
-//!   below 40 % is replaced by one that is 85 % full, or merged with its sibling where both together are
-//!   small; a directory that no segment needs so deep halves. So no insert or removal moves more than a
-//!   segment's entries. (The directory's own doubling copies 8 bytes a segment: 20 KiB for a million keys in
-//!   *one* table.)
-//! - Slots keep the top 19 bits of the position, so that none of this touches an entry as long as a table is
-//!   below about 200,000 keys; beyond, moving an entry hashes its key anew.
+//!   then by two (extendible hashing). A directory too shallow for that doubles.
+//! - **Shrinking**: a segment below 40 % is replaced by one that is 85 % full, or merged with its sibling
+//!   where both together are small. A directory halves when no segment needs its depth.
+//! - So no insert or removal moves more than a segment's entries. (The directory's own doubling copies 8
+//!   bytes a segment: 20 KiB for a million keys in *one* table.)
+//! - Slots keep the top 19 bits of the position. So none of this touches an entry as long as a table is below
+//!   about 200,000 keys. In larger tables, moving an entry hashes its key anew.
 //! - **Memory**: 64 bytes for 7 slots that are 86 % full on average: 10.6 bytes a key.
 //!
 //! # Who may read and write what
@@ -30,11 +30,13 @@
 //! | entries | all | nothing: they only prefetch the address |
 //! | [`Counts`] | loads and stores Relaxed | nothing (others: loads Relaxed) |
 //!
-//! The holder changes, and what one holder wrote the next one sees, because hand-over synchronises: that is
-//! what `&mut Table` means. Structure is reached through raw pointers and its words are atomics, so no `&mut`
-//! to them ever exists. Every directory and segment that is replaced, also when a table is emptied or
-//! dropped, is freed through crossbeam-epoch, after all who were pinned when it was unlinked are not any
-//! more. Entries are freed at once, since nobody but the holder reads them.
+//! The holder may change everything, and each holder sees the writes of the one before, because the hand-over
+//! synchronises: that is the meaning of `&mut Table`. Structure is reached through raw pointers and its words
+//! are atomics, so no `&mut` to them ever exists.
+//!
+//! A directory or segment that is replaced is freed through crossbeam-epoch, also when a table is emptied or
+//! dropped. It is freed after all threads that were pinned when it was unlinked have unpinned. Entries are
+//! freed at once, since only the holder reads them.
 
 mod bucket;
 mod detached;
@@ -65,16 +67,17 @@ use crate::hash::{Place, Router};
 use crate::prefetch;
 use crate::time::{Deadline, Millis};
 
-/// Siblings with at most this many entries together merge; well below what makes a segment split again.
+/// Siblings with at most this many entries together merge. It is well below the size at which a segment
+/// splits.
 const MERGE_MAX: usize = 256;
 
-/// Tries that a sample makes before it walks.
+/// The tries of a sample before it walks.
 const SAMPLE_TRIES: usize = 128;
 
 /// Entries by key.
 ///
-/// Where its entries are says its [`Root`], which prefetchers can read without touching the table; how many
-/// they are and how large say its [`Counts`], which anyone can.
+/// Its [`Root`] leads to its entries; prefetchers can read it without touching the table. Its [`Counts`],
+/// which any thread can read, say how many they are and how large.
 #[repr(C)]
 pub struct Table {
     /// First, so that a look-up needs one line of the table's owner.
@@ -84,10 +87,10 @@ pub struct Table {
     roots: Roots,
 }
 
-// SAFETY: a table owns its entries and its structure; its root is written by nobody else (roots are claimed)
-// and read by others as an atomic.
+// SAFETY: a table owns its entries and its structure. No other table writes its root (roots are claimed), and
+// other threads read it as an atomic.
 unsafe impl Send for Table {}
-// SAFETY: `&Table` only reads: entries, which nobody changes without `&mut Table`, and structure, whose words
+// SAFETY: `&Table` only reads: entries, which change only through `&mut Table`, and structure, whose words
 // are atomics.
 unsafe impl Sync for Table {}
 
@@ -101,14 +104,14 @@ impl Roots {
         Table { roots: self.clone(), root, counts }
     }
 
-    /// Makes a table whose root and counts lie elsewhere, and live as long as it.
+    /// Makes a table whose root and counts lie elsewhere, and live as long as it does.
     fn table_apart(&self, root: &Root, counts: &Counts) -> Table {
         Table { roots: self.clone(), root: NonNull::from(root), counts: NonNull::from(counts) }
     }
 }
 
 impl Table {
-    /// A table by itself, such as that of a large set.
+    /// Makes a table by itself, such as that of a large set.
     pub fn alone(router: Router) -> Self {
         let table = Roots::new(1, router, Fill::Dense).table(0);
         table.counts().allocated_bytes.be_part();
@@ -121,7 +124,7 @@ impl Table {
         self.counts().len()
     }
 
-    /// Says whether there are no entries.
+    /// Whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -139,13 +142,13 @@ impl Table {
         self.counts().allocated_bytes()
     }
 
-    /// The router that tells the places of the table's keys.
+    /// The router that computes the places of the table's keys.
     #[inline]
     pub fn router(&self) -> &Router {
         self.roots.router()
     }
 
-    /// Finds an entry to read. `place` is what the table's router says of the key.
+    /// Finds an entry to read. `place` is the place of the key by the table's router.
     #[inline(always)]
     pub fn find(&self, key: &[u8], place: Place) -> Option<EntryRef<'_>> {
         let segment = self.segment_at(place.position())?;
@@ -154,7 +157,7 @@ impl Table {
         Some(unsafe { segment.bucket(at).slot(slot).entry() })
     }
 
-    /// Finds an entry to change or to remove. `place` is what the table's router says of the key.
+    /// Finds an entry to change or to remove. `place` is the place of the key by the table's router.
     #[inline]
     pub fn find_mut(&mut self, key: &[u8], place: Place) -> Option<SlotMut<'_>> {
         let segment = self.segment_at(place.position())?;
@@ -162,7 +165,7 @@ impl Table {
         Some(SlotMut { table: self, segment, at, slot, place })
     }
 
-    /// [`find_mut`](Self::find_mut) that looks first where the last entry was, because commands on one key
+    /// [`find_mut`](Self::find_mut) that first looks at the last entry's slot, because commands on one key
     /// often follow each other.
     #[inline(always)]
     pub fn find_mut_near(&mut self, key: &[u8], place: Place, hint: &mut Hint) -> Option<SlotMut<'_>> {
@@ -170,8 +173,8 @@ impl Table {
         Some(SlotMut { table: self, segment, at, slot, place })
     }
 
-    /// Finds an entry to change, or adds the one that `make` makes; says whether it did. `place` is what the
-    /// table's router says of the key.
+    /// Finds an entry to change, or adds the one that `make` makes; returns whether it did. `place` is the
+    /// place of the key by the table's router.
     #[inline]
     pub fn find_or_insert(
         &mut self,
@@ -186,7 +189,7 @@ impl Table {
         }
     }
 
-    /// [`find`](Self::find) that looks first where the last entry was.
+    /// [`find`](Self::find) that first looks at the last entry's slot.
     #[inline]
     pub fn find_near(&self, key: &[u8], place: Place, hint: &mut Hint) -> Option<EntryRef<'_>> {
         let (segment, at, slot) = self.locate_near(key, place, hint)?;
@@ -206,7 +209,7 @@ impl Table {
         Some((segment, at, slot))
     }
 
-    /// Finds an entry at a place, whatever its key, that is accepted.
+    /// Finds an entry at a place that `accept` accepts, whatever its key.
     pub(crate) fn find_mut_at(
         &mut self,
         place: Place,
@@ -219,7 +222,7 @@ impl Table {
         Some(SlotMut { table: self, segment, at, slot, place })
     }
 
-    /// Adds an entry whose key is not in the table. `place` is what the table's router says of the key.
+    /// Adds an entry whose key is not in the table. `place` is the place of the key by the table's router.
     pub fn insert(&mut self, entry: EntryBox, place: Place) -> SlotMut<'_> {
         debug_assert_eq!(self.router().place(entry.as_ref().key()), place);
         debug_assert!(self.find(entry.as_ref().key(), place).is_none(), "the key is in the table already");
@@ -252,7 +255,7 @@ impl Table {
         detached
     }
 
-    /// Fetches what look-ups at these places touch, [`PREFETCH_MAX`] of them at most.
+    /// Fetches the memory that look-ups at these places touch, [`PREFETCH_MAX`] of them at most.
     pub fn prefetch(&self, places: &[Place]) {
         let places = &places[..places.len().min(PREFETCH_MAX)];
         prefetch_behind_roots(places.len(), |index| (self.root(), places[index]));
@@ -261,7 +264,7 @@ impl Table {
     /// Swaps all entries with another table of the same [`Roots`], or of roots made alike; in constant time.
     ///
     /// # Panics
-    /// If places mean something else in the other table.
+    /// If places have another meaning in the other table.
     pub fn swap_contents(&mut self, other: &mut Table) {
         assert!(self.roots.are_like(&other.roots), "places must mean the same in both tables");
         let (ours, theirs) = (self.root().directory(), other.root().directory());
@@ -274,12 +277,12 @@ impl Table {
         ours.n_partly.swap(&theirs.n_partly);
     }
 
-    /// A random entry, each nearly as likely as any other, chosen by `random`.
+    /// Returns a random entry, each nearly as likely as any other, chosen by `random`.
     ///
-    /// It draws a directory word and a slot until an entry is there, and only takes segments by their first
-    /// word, so that a segment that several words lead to is not drawn more often. In a table that has just
-    /// shrunk much, where most draws fail, it takes the next entry from a random position on, so entries
-    /// behind gaps are likelier then.
+    /// It draws a directory word and a slot until it meets an entry. It takes segments only by their first
+    /// word, so that a segment to which several words lead is not drawn more often. In a table that has just
+    /// shrunk much, most draws fail. Then it takes the next entry from a random position on, so entries after
+    /// gaps are likelier.
     pub fn sample(&self, random: u64) -> Option<EntryRef<'_>> {
         self.sample_where(random, |_, _| true, usize::MAX).map(|spot| spot.entry(self))
     }
@@ -323,8 +326,8 @@ impl Table {
         entry
     }
 
-    /// A random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if they are
-    /// so few that none was found near a random position.
+    /// Returns a random entry with a deadline; see [`sample`](Self::sample). `None` if there is none, or if
+    /// they are so rare that none was found near a random position.
     pub fn sample_deadline(&self, random: u64) -> Option<EntryRef<'_>> {
         if self.n_deadlines() == 0 {
             return None;
@@ -377,9 +380,8 @@ impl Table {
         })
     }
 
-    /// Removes entries whose deadline has passed, from a position on through at most `max_buckets` buckets,
-    /// and hands them out to be freed outside the hold. Gives the position to go on from, or `None` at the
-    /// end.
+    /// Removes expired entries, from a position on through at most `max_buckets` buckets. Hands them out so
+    /// that they are freed outside the hold. Returns the position to go on from, or `None` at the end.
     ///
     /// It only touches entries that have a deadline. An entry that lies before its home, because its segment
     /// wraps, may be passed over until the next round.
@@ -425,7 +427,7 @@ impl Table {
         None
     }
 
-    /// Panics unless all that must hold of the structure holds; for tests.
+    /// Panics unless all invariants of the structure hold; for tests.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         let router = self.router();
@@ -488,7 +490,7 @@ impl Table {
         assert_eq!(self.root().structure_bytes(), self.structure_bytes());
     }
 
-    /// The bytes of the structure alone; walks the directory.
+    /// Returns the bytes of the structure alone; walks the directory.
     #[doc(hidden)]
     pub fn structure_bytes(&self) -> usize {
         self.root().directory().map_or(0, |directory| {
@@ -528,7 +530,7 @@ impl Table {
         Some(Spot { directory, first, segment, count: directory.segment(first).count() })
     }
 
-    /// Where an entry for this position goes, once all that had to grow for it has.
+    /// Finds the segment of this position, after growing as much as the entry needs.
     fn spot_with_room(&mut self, position: u64) -> Spot {
         loop {
             let Some(spot) = self.spot(position) else {
@@ -614,8 +616,8 @@ impl Table {
         unsafe { segment.retire() };
     }
 
-    /// After a removal at this position: merges, shrinks or frees what has become too sparse, though not more
-    /// than about a segment's entries.
+    /// Merges, shrinks or frees sparse structure after a removal at this position, but moves no more than
+    /// about a segment's entries.
     fn shrink(&mut self, position: u64) {
         if self.is_empty() {
             return drop(self.detach());
@@ -639,7 +641,7 @@ impl Table {
         }
     }
 
-    /// The segment that has the other half of the interval of which a segment has one, if there is one.
+    /// The segment with the other half of the interval that this segment shares, if there is one.
     fn sibling(&self, spot: Spot) -> Option<Spot> {
         let depth = spot.segment.depth();
         if depth == 0 {
@@ -674,7 +676,7 @@ impl Table {
 }
 
 impl Drop for Table {
-    /// Frees all entries, however many; [`detach`](Self::detach) them before to free them in steps.
+    /// Frees all entries, however many. Call [`detach`](Self::detach) first to free them in steps.
     fn drop(&mut self) {
         drop(self.detach());
         self.root().unclaim();
@@ -690,14 +692,14 @@ impl std::fmt::Debug for Table {
     }
 }
 
-/// Where in its segment an entry was found. Any other does no harm: it is looked at first, no more.
+/// The slot in which an entry was found. A wrong one does no harm: it is only looked at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hint {
     at: u8,
     slot: u8,
 }
 
-/// An entry in its table, to be read, changed, replaced or removed.
+/// An entry in its table, to read, change, replace or remove.
 pub struct SlotMut<'t> {
     table: &'t mut Table,
     segment: Segment,
@@ -707,7 +709,7 @@ pub struct SlotMut<'t> {
 }
 
 impl<'t> SlotMut<'t> {
-    /// What the table counts.
+    /// The counts of the table.
     pub(crate) fn counts(&self) -> &Counts {
         self.table.counts()
     }
@@ -722,8 +724,7 @@ impl<'t> SlotMut<'t> {
     /// The entry, to read for as long as the table is borrowed.
     #[inline]
     pub fn into_entry(self) -> EntryRef<'t> {
-        // SAFETY: the slot is occupied, and the table stays borrowed mutably during 't without anybody using
-        // it.
+        // SAFETY: the slot is occupied, and the table stays borrowed mutably during 't, unused.
         unsafe { self.word().entry() }
     }
 
@@ -732,17 +733,16 @@ impl<'t> SlotMut<'t> {
     /// The key must stay the same.
     #[inline]
     pub fn modify<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
-        // SAFETY: the slot is occupied; it is overwritten, by `WriteBack`'s drop, before anybody reads it
-        // again.
+        // SAFETY: the slot is occupied. `WriteBack`'s drop overwrites it before the next read.
         let entry = ManuallyDrop::new(unsafe { self.word().into_entry() });
         let bytes_before = entry.as_ref().allocated_bytes();
         let mut out = WriteBack { slot: self, entry, bytes_before };
         change(&mut out.entry)
     }
 
-    /// Changes the object that is the entry's value, if it is a `T`. The entry stays where it is and nothing
-    /// but its bytes can be otherwise then, so there is less to do than in [`modify`](Self::modify). The
-    /// bytes follow also if `change` panics.
+    /// Changes the object that is the entry's value, if it is a `T`. The entry stays in place and only its
+    /// bytes can change, so there is less to do than in [`modify`](Self::modify). The bytes follow also if
+    /// `change` panics.
     #[inline]
     pub fn modify_object<T: Object, R>(&mut self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         // SAFETY: the slot is occupied, and as changing an object does not move its entry, it stays right.
@@ -753,8 +753,8 @@ impl<'t> SlotMut<'t> {
         Some(change(recount.object))
     }
 
-    /// Writes an inline string over an inline string, if it fits where it is; says whether it did. No count
-    /// changes then, and nothing moves, so there is less to do than in [`modify`](Self::modify).
+    /// Writes an inline string over an inline string, if it fits in place; returns whether it did. No count
+    /// changes and nothing moves, so there is less to do than in [`modify`](Self::modify).
     #[inline]
     pub fn try_overwrite(&mut self, encoding: Encoding, value: &[u8]) -> bool {
         // SAFETY: the slot is occupied, and as overwriting does not move the entry, it stays right.
@@ -762,8 +762,8 @@ impl<'t> SlotMut<'t> {
         entry.try_overwrite(encoding, value)
     }
 
-    /// Puts another entry with the same key in place of this one, which is handed out so that it can be freed
-    /// outside the hold.
+    /// Replaces the entry by another with the same key. Hands the old one out so that it can be freed outside
+    /// the hold.
     #[inline]
     pub fn replace(&mut self, entry: EntryBox) -> EntryBox {
         debug_assert_eq!(self.entry().key(), entry.as_ref().key());
@@ -775,7 +775,7 @@ impl<'t> SlotMut<'t> {
         self.modify(|entry| entry.set_deadline(deadline));
     }
 
-    /// Where the entry lives.
+    /// The place of the entry.
     #[inline]
     pub(crate) fn place(&self) -> Place {
         self.place
@@ -805,7 +805,7 @@ impl std::fmt::Debug for SlotMut<'_> {
     }
 }
 
-/// An entry taken out of its slot to be changed; its drop puts it back.
+/// An entry that is taken out of its slot for a change; its drop puts it back.
 struct WriteBack<'a, 't> {
     slot: &'a mut SlotMut<'t>,
     entry: ManuallyDrop<EntryBox>,
@@ -837,7 +837,7 @@ impl Drop for WriteBack<'_, '_> {
     }
 }
 
-/// An object that is being changed; its drop counts its bytes.
+/// An object during a change; its drop counts its bytes.
 struct Recount<'a, T: Object> {
     object: &'a mut T,
     bytes_before: usize,
@@ -854,7 +854,7 @@ impl<T: Object> Drop for Recount<'_, T> {
     }
 }
 
-/// A segment and where the directory says so; good until either changes.
+/// A segment and its position in the directory; valid until either changes.
 #[derive(Clone, Copy)]
 struct Spot {
     directory: DirectoryRef,
@@ -871,7 +871,7 @@ impl Spot {
     }
 }
 
-/// An occupied slot that was chosen by chance; good until the table changes.
+/// An occupied slot that was drawn at random; valid until the table changes.
 struct Sampled {
     segment: Segment,
     at: usize,
@@ -879,8 +879,8 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Draws a slot, occupied or not; none if it hits a segment's further words, or what would be there if
-    /// all were large.
+    /// Draws a slot, occupied or not. None if it hits a further word of a segment, or a bucket that only a
+    /// larger segment would have.
     fn draw(directory: DirectoryRef, random: &mut SplitMix) -> Option<Sampled> {
         // A single segment may have few buckets; of several, all are judged against the largest size.
         let n_buckets =
@@ -900,17 +900,17 @@ impl Sampled {
     }
 }
 
-/// The entries with a deadline that were met and have not expired.
+/// The entries with a deadline that were visited and have not expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lasting {
-    /// How many.
+    /// The number of entries.
     pub n: u64,
-    /// How long they last, all together, in milliseconds.
+    /// The sum of their remaining times, in milliseconds.
     pub millis: u64,
 }
 
 impl Lasting {
-    /// Adds others.
+    /// Adds the counts of others.
     pub fn join(&mut self, other: Lasting) {
         self.n += other.n;
         self.millis = self.millis.saturating_add(other.millis);

@@ -1,22 +1,23 @@
-//! What a shard notes of the changes under way.
+//! A shard's marks of the changes under way.
 
-/// What has been changed: the top bit says that a change has begun since
-/// [`Shard::start`](crate::Shard::start), so a panic now may leave the shard torn; the others count the
+/// The marks of a shard. The top bit says that a change has begun since
+/// [`Shard::start`](crate::Shard::start), so a panic now may leave the shard torn. The other bits count the
 /// changes of keys, or of elements in them, since the last
-/// [`Shard::take_changed`](crate::Shard::take_changed). One word, as the first line has no room for more.
+/// [`Shard::take_changed`](crate::Shard::take_changed). It is one word, as the first cache line has no room
+/// for more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks(u32);
 
 impl Marks {
     const TORN: u32 = 1 << 31;
 
-    /// Notes that a change begins.
+    /// Marks the beginning of a change.
     #[inline(always)]
     pub(crate) fn tear(&mut self) {
         self.0 |= Self::TORN;
     }
 
-    /// Notes that what has been changed is whole.
+    /// Clears the mark: all changes are whole.
     #[inline(always)]
     pub(crate) fn mend(&mut self) {
         self.0 &= !Self::TORN;
@@ -32,7 +33,7 @@ impl Marks {
         self.0 += 1;
     }
 
-    /// Counts so many changes at once; beyond 2³¹ - 1 there are no more.
+    /// Counts `n` changes at once, up to 2³¹ - 1 in all.
     #[inline(always)]
     pub(crate) fn count_all(&mut self, n: usize) {
         let n_before = (self.0 & !Self::TORN) as usize;

@@ -1,23 +1,23 @@
-//! What is left of a large value that nobody can reach any more, to be freed in steps.
+//! Teardown: the rest of a large value that is unreachable, to be freed in steps.
 
-/// Every so many bytes of a piece count like another piece.
+/// The number of bytes of a piece that cost as much as a further piece.
 const BYTES_PER_PIECE: usize = 4096;
 
 /// The pieces of a value, which are freed a few at a time.
 pub trait Rubble: Send {
-    /// Frees pieces until they have [cost](cost_of) `max` or more, and returns what they have cost: less than
-    /// `max` only if nothing is left. A piece of very many bytes is left for later, as garbage of its own.
+    /// Frees pieces until they have [cost](cost_of) `max` or more, and returns their cost: less than `max`
+    /// only if nothing is left. A piece of very many bytes is left for later, as garbage of its own.
     fn free_some(&mut self, max: usize) -> usize;
 }
 
-/// What a piece costs of which so many bytes have been freed at once.
+/// The cost of a piece of which `n_bytes` have been freed at once.
 #[inline]
 pub(crate) fn cost_of(n_bytes: usize) -> usize {
     1 + n_bytes / BYTES_PER_PIECE
 }
 
-/// Frees pieces until they have cost `max` or more, and returns what they have cost. `free` frees one and
-/// says how many bytes that were.
+/// Frees pieces until they have cost `max` or more, and returns their cost. `free` frees one and returns the
+/// number of bytes that it freed at once.
 pub(crate) fn free_pieces<P>(
     pieces: &mut impl Iterator<Item = P>,
     max: usize,
@@ -43,12 +43,12 @@ where
     I: Iterator + Send + 'static,
     I::Item: Send + 'static,
 {
-    /// Pieces that are freed as `free` does it, which says how many bytes it has freed at once.
+    /// Makes rubble of pieces that `free` frees. It returns the number of bytes that it has freed at once.
     pub(crate) fn boxed(pieces: I, free: fn(I::Item) -> usize) -> Box<dyn Rubble> {
         Box::new(Pieces { pieces, free })
     }
 
-    /// Pieces of few bytes each.
+    /// Makes rubble of pieces of few bytes each.
     pub(crate) fn small(pieces: I) -> Box<dyn Rubble> {
         Self::boxed(pieces, |piece| {
             drop(piece);

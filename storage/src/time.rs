@@ -15,7 +15,7 @@ impl Deadline {
         Deadline(Millis(unix_ms))
     }
 
-    /// Says whether the deadline has passed at `now`. At its very millisecond it has not, as in Redis's
+    /// Whether the deadline has passed at `now`. At its very millisecond it has not, as in Redis's
     /// `keyIsExpired`.
     #[inline]
     pub fn has_passed(self, now: Millis) -> bool {
@@ -23,14 +23,14 @@ impl Deadline {
     }
 }
 
-/// What a write does to a key's deadline.
+/// The effect of a write on a key's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// The key keeps what it has.
+    /// The key keeps its deadline, if it has one.
     Keep,
-    /// The key lives on.
+    /// The key loses its deadline.
     Clear,
-    /// The key expires then.
+    /// The key expires at this time.
     At(Deadline),
 }
 

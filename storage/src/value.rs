@@ -1,8 +1,8 @@
-//! Typed values: borrowed to be read, or to be changed under the one guard for writes.
+//! Typed values: borrowed for reading, or for changes under the one guard for writes.
 //!
-//! A type is a marker that implements [`ValueType`]; its file adds the operations to `ValueRef<'_, Marker>`
-//! and `ValueMut<'_, Marker>`, and decides there what the entry's bytes or object mean. What is done through
-//! a [`ValueMut`] is announced, accounted and tidied when it drops, so no operation can forget any of it.
+//! A type is a marker that implements [`ValueType`]. Its file adds the operations to `ValueRef<'_, Marker>`
+//! and `ValueMut<'_, Marker>`, and decides there the meaning of the entry's bytes or object. Changes through
+//! a [`ValueMut`] are announced, accounted and tidied when it drops, so no operation can forget any of it.
 
 use std::marker::PhantomData;
 
@@ -20,9 +20,9 @@ use crate::{
     time::{Deadline, Millis},
 };
 
-/// A type of value: what a key must hold for the type's operations.
+/// A type of value: the type that a key must hold for the type's operations.
 pub trait ValueType: Sized {
-    /// What the key's entry says.
+    /// The kind in the key's entry.
     const KIND: Kind;
 
     /// An entry for the key with nothing in it yet.
@@ -31,14 +31,14 @@ pub trait ValueType: Sized {
     /// Whether nothing is left, so that the key goes.
     fn is_empty(entry: EntryRef<'_>) -> bool;
 
-    /// When the first part of the value expires by itself.
+    /// The earliest deadline of the parts of the value.
     #[inline(always)]
     fn next_deadline(_: EntryRef<'_>) -> Option<Deadline> {
         None
     }
 }
 
-/// A live value, to be read.
+/// A live value, for reading.
 pub struct ValueRef<'a, T> {
     entry: EntryRef<'a>,
     now: Millis,
@@ -54,8 +54,8 @@ impl<T> Clone for ValueRef<'_, T> {
 impl<T> Copy for ValueRef<'_, T> {}
 
 impl<'a, T: ValueType> ValueRef<'a, T> {
-    /// The value of an entry, at a time; also of one that was [shared](EntryRef::share) to be read without
-    /// the hold.
+    /// The value of an entry at a time, also of an entry that was [shared](EntryRef::share) to be read
+    /// without the hold.
     ///
     /// # Errors
     /// If it is of another type.
@@ -85,11 +85,10 @@ impl<'a, T: ValueType> ValueRef<'a, T> {
     }
 }
 
-/// A live value of a shard, to be changed.
+/// A live value of a shard, open for changes.
 ///
-/// When it drops, a change is announced as the event that the guard was made for, and a value with nothing in
-/// it is removed with its key, which is an event of its own. A guard through which nothing changed announces
-/// nothing.
+/// When it drops, a change is announced as the event that the guard was made for. An empty value is removed
+/// with its key, which is an event of its own. A guard through which nothing changed announces nothing.
 pub struct ValueMut<'a, T: ValueType> {
     /// `None` once the key has been removed.
     slot: Option<SlotMut<'a>>,
@@ -98,18 +97,18 @@ pub struct ValueMut<'a, T: ValueType> {
     thresholds: &'a Thresholds,
     db: Db,
     now: Millis,
-    /// What was done.
+    /// The event of the change.
     event: Event,
-    /// What was done besides.
+    /// A further event of the change.
     further: Option<Event>,
     effect: Effect,
-    /// How many elements were changed, added or removed; 0 if that is not counted.
+    /// The number of elements that were changed, added or removed; 0 if that is not counted.
     n_changes: usize,
-    /// The key has come into being with this guard.
+    /// Whether the key was created with this guard.
     is_new: bool,
-    /// Nodes that wait for the key have to look, although it counts as unchanged.
+    /// Whether nodes that wait for the key must look, although it counts as unchanged.
     is_ready: bool,
-    /// Fields were removed because their deadline had passed.
+    /// Whether fields were removed because their deadline had passed.
     has_lost_expired: bool,
     /// The value's [next deadline](ValueType::next_deadline) when the guard was made.
     next_deadline: Option<Deadline>,
@@ -117,7 +116,7 @@ pub struct ValueMut<'a, T: ValueType> {
 }
 
 impl<'a, T: ValueType> ValueMut<'a, T> {
-    /// A guard of a value of this type. `marks` are set before the first change.
+    /// Makes a guard of a value of this type. `marks` are set before the first change.
     #[inline(always)]
     pub(crate) fn new(
         slot: SlotMut<'a>,
@@ -146,7 +145,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         }
     }
 
-    /// Notes that the key has come into being with the guard, if it has.
+    /// Records whether the key was created with the guard.
     #[inline(always)]
     pub(crate) fn with_new(mut self, is_new: bool) -> Self {
         self.is_new = is_new;
@@ -159,7 +158,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.slot.as_ref().expect("the slot is there until the guard drops").entry()
     }
 
-    /// The value, to be read.
+    /// The value, for reading.
     #[inline]
     pub fn as_ref(&self) -> ValueRef<'_, T> {
         ValueRef { entry: self.entry(), now: self.now, value_type: PhantomData }
@@ -171,30 +170,30 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.now
     }
 
-    /// When the value is used: the command's time, unless that has been turned back, as nothing expires while
-    /// a file is loaded.
+    /// The time of a use of the value: the command's time, unless that has been turned back, as nothing
+    /// expires while a file is loaded.
     pub fn used_at(&self) -> Millis {
         if self.now == Millis(0) { self.ledger.loads_at } else { self.now }
     }
 
-    /// Goes on at another time.
+    /// Continues at another time.
     pub(crate) fn set_now(&mut self, now: Millis) {
         self.now = now;
     }
 
-    /// Up to which sizes values are packed.
+    /// The sizes up to which values are packed.
     #[inline]
     pub fn thresholds(&self) -> &'a Thresholds {
         self.thresholds
     }
 
-    /// An empty table for the members of a large value, keyed like the keyspace's.
+    /// Makes an empty table for the members of a large value, keyed like the keyspace's.
     pub fn new_table(&self) -> Table {
         let slot = self.slot.as_ref().expect("the slot is there until the guard drops");
         Table::alone(Router::unsharded(slot.table().router().hasher()))
     }
 
-    /// When the key expires.
+    /// The deadline of the key.
     pub fn deadline(&self) -> Option<Deadline> {
         self.entry().deadline()
     }
@@ -204,7 +203,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.change(|entry| entry.set_deadline(deadline));
     }
 
-    /// Changes the entry: however often, that is one change, unless [elements](Self::mark_changed) are
+    /// Changes the entry. Any number of calls is one change, unless [elements](Self::mark_changed) are
     /// counted.
     #[inline]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
@@ -212,21 +211,21 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.arrange(change)
     }
 
-    /// Changes how the entry is stored, or, if it turns out so, more: then [`ValueMut::mark_changed`] says
-    /// so.
+    /// Changes how the entry is stored. If more turns out to change, the caller also calls
+    /// [`ValueMut::mark_changed`].
     #[inline]
     pub fn arrange<R>(&mut self, change: impl FnOnce(&mut EntryBox) -> R) -> R {
         self.marks.tear();
         let slot = self.slot.as_mut().expect("the slot is there until the guard drops");
         self.ledger.before_change(self.db, slot.place(), slot.entry(), self.now);
         let result = slot.modify(change);
-        // It may be another entry now.
+        // The slot may hold another entry now.
         self.ledger.after_change(self.db, slot.place(), slot.entry());
         result
     }
 
-    /// [`arrange`](Self::arrange) of a value that is stored as an `O`; `None` if it is not. Less is to be
-    /// done for that.
+    /// [`arrange`](Self::arrange) of a value that is stored as an `O`; `None` if it is not. It has less to
+    /// do.
     #[inline]
     pub fn arrange_object<O: Object, R>(&mut self, change: impl FnOnce(&mut O) -> R) -> Option<R> {
         self.marks.tear();
@@ -235,7 +234,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         slot.modify_object(change)
     }
 
-    /// Notes that fields were removed because their deadline had passed.
+    /// Records that `n` fields were removed because their deadline had passed.
     pub(crate) fn lose_expired_fields(&mut self, n: usize) {
         self.has_lost_expired |= n > 0;
         self.count_expired_fields(n);
@@ -252,24 +251,24 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         self.ledger.is_observed && self.ledger.is_logged()
     }
 
-    /// Records fields that are gone because their deadline had passed.
+    /// Records removed fields whose deadline had passed.
     pub(crate) fn record_lost_fields<'f>(&self, fields: impl Iterator<Item = &'f [u8]>) {
         self.ledger.lost_fields(self.db, self.entry().key(), fields);
     }
 
-    /// Has nodes that wait for the key look at it, although nothing changed of what WATCH would see.
+    /// Makes nodes that wait for the key look at it, although WATCH would see no change.
     pub fn mark_ready(&mut self) {
         self.is_ready = true;
     }
 
-    /// Notes that the value is another than before, by one element: who watches the key or waits for it hears
-    /// of it when the guard drops.
+    /// Records a change of the value, by one element. Clients that watch the key, and nodes that wait for it,
+    /// are told when the guard drops.
     #[inline]
     pub fn mark_changed(&mut self) {
         self.mark_all_changed(1);
     }
 
-    /// Notes that so many of its elements were changed, added or removed.
+    /// Records that `n` of its elements were changed, added or removed.
     #[inline]
     pub fn mark_all_changed(&mut self, n: usize) {
         if n > 0 {
@@ -278,12 +277,12 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         }
     }
 
-    /// Notes a change that WATCH and tracking clients do not see.
+    /// Records a change that WATCH and tracking clients do not see.
     pub fn mark_changed_quietly(&mut self) {
         self.mark_all_changed_quietly(1);
     }
 
-    /// The same of so many elements.
+    /// Records a change of `n` elements that WATCH and tracking clients do not see.
     pub fn mark_all_changed_quietly(&mut self, n: usize) {
         self.n_changes += n;
         if n > 0 && self.effect == Effect::None {
@@ -291,14 +290,14 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
         }
     }
 
-    /// Says that the change is another event than the guard was made for, which turns out in some commands
-    /// only while they run.
+    /// Sets another event for the change than the guard was made for. Some commands find the event only while
+    /// they run.
     #[inline]
     pub fn set_event(&mut self, event: Event) {
         self.event = event;
     }
 
-    /// Has another event follow that of the change.
+    /// Adds an event that follows that of the change.
     #[inline]
     pub fn follow_up(&mut self, event: Event) {
         self.further = Some(event);
@@ -306,7 +305,7 @@ impl<'a, T: ValueType> ValueMut<'a, T> {
 }
 
 impl<T: ValueType> ValueMut<'_, T> {
-    /// Removes the key, whose value has nothing in it any more.
+    /// Removes the key, whose value is empty.
     #[cold]
     fn remove_empty(&mut self) {
         let has_changed = self.has_changed();
@@ -317,17 +316,17 @@ impl<T: ValueType> ValueMut<'_, T> {
         if has_changed && self.ledger.is_observed {
             self.ledger.announce_quietly(self.db, slot.entry().key(), Event::Del);
         }
-        // What emptied the value has saved it.
+        // The change that emptied the value has saved it.
         reclaim::free(slot.remove());
     }
 
-    /// Whether anything was changed through it, as far as others are told.
+    /// Whether a change was made through it that observers are told of.
     #[inline(always)]
     pub fn has_changed(&self) -> bool {
         self.effect != Effect::None || self.is_ready || self.has_lost_expired
     }
 
-    /// Announces what was done, in the order in which Redis publishes it.
+    /// Announces the change, in the order in which Redis publishes its events.
     #[cold]
     fn announce(&mut self) {
         let slot = self.slot.as_ref().expect("the slot is there until the guard drops");

@@ -1,9 +1,9 @@
 //! Waiting nodes: a line for each key, first come first served.
 //!
-//! The shard keeps the lines; that a key with a line was written is told through the shard's sink, and the
-//! end of the unit that wrote it serves the line before the shard is let go. What a waiter is, is not known
-//! here; only what it waits for. So a write looks at none that wait for something else, and, of those that
-//! wait for the same, at one that cannot be served.
+//! The shard keeps the lines. Its sink reports that a key with a line was written. The end of the unit that
+//! wrote it serves the line before the shard is released. This file does not know the type of a waiter, only
+//! the state for which it waits. So a write looks at no waiter that waits for another state. Of those that
+//! wait for the same state, it looks at one that cannot be served.
 
 use std::{
     any::Any,
@@ -18,7 +18,7 @@ use std::{
 
 use crate::{Db, entry::Kind, stream::id::StreamId};
 
-/// One who waits. It may stand in the lines of several keys, in several shards.
+/// A waiting node. It may stand in the lines of several keys, in several shards.
 pub type Waiter = Arc<dyn Any + Send + Sync>;
 
 /// The state of a key that serves a waiter. Waiters for the same state of a key are served alike.
@@ -28,7 +28,7 @@ pub enum Awaits {
     Kind(Kind),
     /// That the key is no longer pinned.
     Unpinning,
-    /// Entries of a stream behind this one.
+    /// Entries of a stream after this one.
     EntriesAfter(StreamId),
     /// Entries that were not delivered yet to this group of a stream; or that there is no such group.
     Group(Arc<[u8]>),
@@ -62,7 +62,7 @@ pub(crate) struct Holds<'a> {
     pub(crate) kind: Option<Kind>,
     /// If it is a stream: its last entry that was not deleted.
     pub(crate) last: Option<StreamId>,
-    /// Up to where a group of it has had its entries.
+    /// The last entry that was delivered to a group of the stream.
     pub(crate) delivered: &'a dyn Fn(&[u8]) -> Option<StreamId>,
     pub(crate) is_pinned: bool,
 }
@@ -74,7 +74,7 @@ impl Holds<'_> {
             Awaits::Kind(wanted) => self.kind == Some(*wanted),
             Awaits::Unpinning => !self.is_pinned,
             Awaits::EntriesAfter(id) => self.last.is_some_and(|last| last > *id),
-            // Those that read as a group are told that it is gone, or the stream.
+            // Nodes that read as a group are told that the group, or the stream, is gone.
             Awaits::Group(name) => {
                 (self.delivered)(name).is_none_or(|delivered| self.last.is_some_and(|last| last > delivered))
             }
@@ -93,7 +93,7 @@ pub struct Turns {
 /// The lines of a shard.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// None before somebody waits here: most shards of most servers have none, and there are many shards.
+    /// None before a node waits here. Most shards of most servers have none, and there are many shards.
     lines: Option<Box<Lines>>,
 }
 
@@ -105,20 +105,20 @@ struct Line {
     db: Db,
     /// The sink has a change of the key that wakes the line: one is enough.
     is_woken: bool,
-    /// Those of them that reach for a [further key](Reach::Further).
+    /// The waiters that reach for a [further key](Reach::Further).
     reaching: BTreeMap<Ticket, Waiter>,
-    /// By what they wait for; none of them is empty.
+    /// The waiters by awaited state; none of the maps is empty.
     by_awaited: BTreeMap<Awaits, BTreeMap<Ticket, Waiter>>,
 }
 
 impl Waiters {
-    /// Whether nobody waits here.
+    /// Whether no node waits here.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.as_ref().is_none_or(|lines| lines.is_empty())
     }
 
-    /// Puts one into a key's line.
+    /// Puts a waiter into a key's line.
     pub(crate) fn enter(
         &mut self,
         db: Db,
@@ -138,7 +138,7 @@ impl Waiters {
         lines[at].by_awaited.entry(awaits).or_default().insert(ticket, waiter);
     }
 
-    /// Takes one out of a key's line, if it stands there.
+    /// Takes a waiter out of a key's line, if it stands there.
     pub(crate) fn leave(&mut self, db: Db, key: &[u8], awaits: &Awaits, ticket: Ticket) {
         let Some(all) = &mut self.lines else { return };
         let Some(lines) = all.get_mut(key) else { return };
@@ -158,7 +158,7 @@ impl Waiters {
         }
     }
 
-    /// Those of a key, one for each database.
+    /// The lines of a key, one for each database.
     fn of(&self, key: &[u8]) -> &[Line] {
         self.lines.as_ref().and_then(|lines| lines.get(key)).map_or(&[], Vec::as_slice)
     }
@@ -167,10 +167,10 @@ impl Waiters {
         self.of(key).iter().find(|line| line.db == db)
     }
 
-    /// The waiters in a key's line whom it can serve.
+    /// The waiters in a key's line that the key can serve.
     pub(crate) fn turns(&self, db: Db, key: &[u8], holds: &Holds<'_>) -> Turns {
         let Some(Line { by_awaited, .. }) = self.line(db, key) else { return Turns::default() };
-        // Those that wait for later entries are not even looked at.
+        // Waiters for later entries are not even looked at.
         let (entries, groups) = (Awaits::EntriesAfter(StreamId::MIN), Awaits::Group(Arc::default()));
         let last = holds.last.unwrap_or(StreamId::MIN);
         let of_entries = by_awaited.range(&entries..&Awaits::EntriesAfter(last));
@@ -184,17 +184,17 @@ impl Waiters {
         Turns { n_looks, firsts }
     }
 
-    /// The next one whose turn it is and whom the key can serve still; those that came first come first.
+    /// The next waiter whose turn it is and that the key can still serve, in order of arrival.
     pub(crate) fn next(&self, db: Db, key: &[u8], holds: &Holds<'_>, turns: &mut Turns) -> Option<Waiter> {
         while let Some(Reverse((ticket, awaits))) = turns.firsts.pop() {
-            // If the key cannot serve this one, it cannot serve any that waits for the same.
+            // If the key cannot serve this one, it cannot serve any that waits for the same state.
             let alike = self.line(db, key)?.by_awaited.get(&awaits).filter(|_| holds.serves(&awaits));
             let Some(alike) = alike else { continue };
             let waiter = alike.get(&ticket);
             if let Some((behind, _)) = alike.range((Bound::Excluded(ticket), Bound::Unbounded)).next() {
                 turns.firsts.push(Reverse((*behind, awaits)));
             }
-            // It may have been served already, because it waits for several things.
+            // It may have been served already, because it waits for several keys.
             if waiter.is_some() {
                 return waiter.cloned();
             }
@@ -202,17 +202,17 @@ impl Waiters {
         None
     }
 
-    /// Whether somebody waits until a key is no longer pinned.
+    /// Whether a node waits until a key is no longer pinned.
     pub(crate) fn is_awaited_unpinned(&self, db: Db, key: &[u8]) -> bool {
         self.line(db, key).is_some_and(|line| line.by_awaited.contains_key(&Awaits::Unpinning))
     }
 
-    /// Those that wait for a key in any database and reach for a further one.
+    /// The waiters for a key in any database that reach for a further one.
     pub(crate) fn reaching(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
         self.of(key).iter().flat_map(|line| line.reaching.values())
     }
 
-    /// Says whether somebody waits for a key and is not to be woken already.
+    /// Returns whether a waiter for a key must be woken and is not being woken already.
     pub(crate) fn wake(&mut self, db: Db, key: &[u8]) -> bool {
         match self.line_mut(db, key) {
             Some(line) => !std::mem::replace(&mut line.is_woken, true),
@@ -220,19 +220,19 @@ impl Waiters {
         }
     }
 
-    /// Notes that the waking of a key's line is under way: from here on, it can be woken again.
+    /// Records that the line of a key is being woken: from here on, it can be woken again.
     pub(crate) fn told(&mut self, db: Db, key: &[u8]) {
         if let Some(line) = self.line_mut(db, key) {
             line.is_woken = false;
         }
     }
 
-    /// The keys of a database that somebody waits for.
+    /// The keys of a database for which nodes wait.
     pub(crate) fn keys_in(&self, db: Db) -> Vec<Box<[u8]>> {
         self.keys().filter(|(of, _)| *of == db).map(|(_, key)| key).collect()
     }
 
-    /// The keys of all databases that somebody waits for.
+    /// The keys of all databases for which nodes wait.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (Db, Box<[u8]>)> {
         let lines = self.lines.iter().flat_map(|lines| &**lines);
         lines.flat_map(|(key, lines)| lines.iter().map(|line| (line.db, key.clone())))

@@ -1,4 +1,4 @@
-//! What is too large to free under a hold is freed in steps, and no step frees much, whatever the type.
+//! Values that are too large to free under a hold are freed in steps, and no step frees much, of any type.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -27,14 +27,14 @@ const STEP_MAX_BYTES: usize = 6 << 20;
 /// The length of a piece that takes too long for a thread with sockets.
 const VERY_LONG: usize = 2 << 20;
 
-/// What waits to be freed is the process's: one test at a time.
+/// The garbage is the process's: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts what a thread frees.
+/// Counts the memory that a thread frees.
 struct Counting;
 
 thread_local! {
@@ -183,8 +183,8 @@ fn reclaim_all(what: &str) -> usize {
     n_freed
 }
 
-/// Large collections used to be freed at a stroke: those that were removed by threads without sockets,
-/// whenever these had time for it, and those of a flushed database by whichever thread came first.
+/// Large collections used to be freed at once. Threads without sockets freed removed ones, whenever they had
+/// time for it. Those of a flushed database were freed by whichever thread came first.
 #[test]
 fn large_values_of_all_types_are_freed_in_steps() {
     let _turn = turn();
@@ -202,8 +202,8 @@ fn large_values_of_all_types_are_freed_in_steps() {
     assert!(reclaim_all("the database") > 10 * STEP_MAX);
 }
 
-/// The nodes that came to light when an inner node was taken apart used to cancel what was freed: nearly all
-/// of a tree was one step.
+/// Nodes that appeared when an inner node was taken apart used to cancel the freed bytes: nearly all of a
+/// tree was one step.
 #[test]
 fn no_step_frees_much_of_a_very_large_sorted_set() {
     let _turn = turn();

@@ -1,4 +1,4 @@
-//! What tables give up is freed although the thread that gave it up does nothing more.
+//! Structure that tables give up is freed although the thread that gave it up does nothing more.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -57,14 +57,14 @@ fn grow_a_table(n_keys: u64) -> Keyspace {
     keyspace
 }
 
-/// Has this thread free what it can, several times: each lets time pass for what others have read.
+/// Makes this thread free retired structure, several times: each lets time pass for other readers.
 fn flush_again_and_again() {
     (0..1000).for_each(|_| flush_retired());
 }
 
 #[test]
 fn what_an_idle_thread_gave_up_is_freed_by_others_once_it_has_flushed() {
-    // What lasts is allocated before it is counted.
+    // Lasting allocations are made before the count.
     drop(grow_a_table(N_KEYS));
     flush_again_and_again();
     let (grown, has_grown) = mpsc::channel();

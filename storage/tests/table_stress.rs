@@ -8,11 +8,11 @@
 //!     cargo +nightly test -p braid-storage --target x86_64-unknown-linux-gnu --test table_stress
 //! ```
 //!
-//! The standard library is not instrumented then, so ThreadSanitizer does not see what its `Once`, `park` and
-//! channels synchronise, and knows no fences, which `Arc` uses. So that it reports nothing but what is ours,
-//! and nothing of ours is suppressed, this file has no libtest, makes the epoch collector (behind a `Once`)
-//! before it starts threads, and joins each thread by its handle: `pthread_join` it does see. crossbeam-epoch
-//! replaces its own fences when it is built for this sanitizer.
+//! The standard library is not instrumented then, so ThreadSanitizer does not see the synchronisation of its
+//! `Once`, `park` and channels. It also knows no fences, which `Arc` uses. It must report nothing but our own
+//! faults, and none of ours may be suppressed. So this file has no libtest, makes the epoch collector (in a
+//! `Once`) before it starts threads, and joins each thread by its handle: it does see `pthread_join`.
+//! crossbeam-epoch replaces its own fences when it is built for this sanitizer.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 

@@ -1,9 +1,9 @@
 //! Every interleaving of a few threads on a few shards, on the real executor and coordinator.
 //!
-//! What is checked throughout: each node comes back exactly once, whoever ran it; loom's cells in shards and
-//! jobs report any two accesses that no ordering keeps apart; and when all is done every shard is idle and
-//! every node is freed. A panic that a test has not thrown itself (an assertion, a finding of loom's) is
-//! passed on, not taken for a command's.
+//! All tests check that each node comes back exactly once, whichever thread ran it. loom's cells in shards
+//! and jobs report any two accesses that no ordering keeps apart. At the end every shard is idle and every
+//! node is freed. A panic that a test has not thrown itself (an assertion, a finding of loom's) is passed on,
+//! not taken for a command's.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p braid-storage --release --lib loom_tests`. Tests that say
 //! so bound the number of preemptions: five with two threads, four with three. Without a bound they would run
@@ -28,7 +28,7 @@ struct Ledger {
 
 impl Ledger {
     fn note(&self, id: u32) {
-        // SAFETY: the shard is held, which is what loom checks here.
+        // SAFETY: the shard is held, and loom checks that here.
         self.ran.with_mut(|ran| unsafe { (*ran).push(id) });
     }
 
@@ -48,7 +48,7 @@ impl Ledger {
     }
 }
 
-/// What a job does beside noting that it ran.
+/// The work of a job besides noting that it ran.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Nothing,
@@ -62,7 +62,7 @@ enum Work {
     Reach,
     /// Has reached, and left this balance in its own shard.
     Reached(i64),
-    /// Reaches, and panics when it has what it reached for.
+    /// Reaches, and panics when it has the shard that it reached for.
     ReachAndPanic,
     /// As `Reach`, but in one run: it waits for shard 0 on its thread.
     Stay,
@@ -86,9 +86,9 @@ struct Probe {
     work: Work,
     needs: Weight,
     panicked: bool,
-    /// Somebody else had the lane when it tried.
+    /// Whether another job had the lane when it tried.
     was_refused: bool,
-    /// Written by whoever has the node: who has it and who had it must be in order.
+    /// Written by each owner of the node: a later owner must be ordered after an earlier one.
     touched: UnsafeCell<u32>,
     _freed: Freed,
 }
@@ -104,7 +104,7 @@ impl Drop for Freed {
 
 impl Probe {
     fn touch(&self) -> u32 {
-        // SAFETY: whoever has the node has it alone, which is what loom checks here.
+        // SAFETY: the owner of the node has it alone, and loom checks that here.
         self.touched.with_mut(|touched| unsafe {
             *touched += 1;
             *touched
@@ -118,14 +118,14 @@ struct Deliberate;
 /// A thread's state.
 struct Desk {
     home: Arc<Home>,
-    /// How many nodes it may drain; then it must hand on.
+    /// The number of nodes that it may drain; then it must hand on.
     budget: usize,
     runs: Weight,
     finished: bool,
     wakes_heavy: bool,
 }
 
-/// Where finished nodes go, and who may be asleep there or wait for heavy work.
+/// The inboxes of finished nodes, on which threads may sleep, and the threads that wait for heavy work.
 #[derive(Default)]
 struct Home {
     inbox: Inbox<Probe>,
@@ -225,7 +225,7 @@ impl Job for Probe {
 /// A budget that no test uses up.
 const PLENTY: usize = 1000;
 
-/// A few shards, and what the threads of a test share.
+/// A few shards, and the shared state of a test's threads.
 #[derive(Clone)]
 struct Bench {
     engine: Arc<Engine<Probe>>,
@@ -309,7 +309,7 @@ impl Bench {
         to
     }
 
-    /// Does what is left over, as threads do that turn once more, and checks that nothing is lost, stuck or
+    /// Does the remaining work, as threads do in their next turn, and checks that nothing is lost, stuck or
     /// leaked.
     fn settle_up(self) -> Settled {
         let mut light = self.worker();
@@ -414,7 +414,7 @@ fn what_is_linked_runs_in_the_order_of_arrival() {
         });
         // SAFETY: held above.
         match unsafe { bench.engine.executor(ShardId(0)).next_or_release() } {
-            // It stays in front of what has arrived meanwhile.
+            // It stays in front of nodes that have arrived meanwhile.
             // SAFETY: still held: a node came.
             Some(node) => unsafe { bench.engine.executor(ShardId(0)).put_back(node) },
             None => holder.releasing.clear(),
@@ -554,7 +554,7 @@ enum Comes {
     ThroughLane,
 }
 
-/// A grant between two commands; the drainer has time for `budget` nodes only, so the still-held shard goes
+/// A grant between two commands. The drainer has time for `budget` nodes only, so the still-held shard goes
 /// through the injector before the grant, with it, or after it.
 fn hand_off_with_a_grant(budget: usize, comes: Comes) {
     bounded(5, move || {
@@ -702,7 +702,7 @@ fn two_transactions_out_of_patience_do_not_deadlock() {
     both.check();
 }
 
-/// Both have the lane in turn, whoever is first; the second waits for it with nothing held.
+/// Both have the lane in turn, in either order; the second waits for it with nothing held.
 #[test]
 fn the_lane_goes_from_one_to_the_next() {
     bounded(5, || {
@@ -817,7 +817,7 @@ fn who_stays_meets_a_transaction_and_another_that_stays() {
     });
 }
 
-/// In place, too; and the lane goes to whoever queues for it meanwhile.
+/// In place, too; and the lane goes to a job that queues for it meanwhile.
 #[test]
 fn work_in_place_waits_on_its_thread() {
     bounded(4, || {
@@ -880,8 +880,8 @@ fn the_lane_is_handed_off() {
     });
 }
 
-/// The lower shard of a transaction that waits with empty hands at the higher one is taken when the grant
-/// comes up: it goes round, and in the end holds.
+/// A transaction waits with nothing at its higher shard, and its lower one is taken when the grant comes up.
+/// It makes another round, and in the end holds both.
 #[test]
 fn a_grant_whose_lower_shard_is_held_goes_round() {
     bounded(5, || {
@@ -948,8 +948,8 @@ fn a_heavy_job_that_waits_for_its_thread_holds_nothing() {
     });
 }
 
-/// A heavy job out of patience reserves its thread, which sleeps until the job has the lane and each of its
-/// shards, whoever grants them.
+/// A heavy job out of patience reserves its thread. The thread sleeps until the job has the lane and each of
+/// its shards, whichever threads grant them.
 #[test]
 fn a_reserved_heavy_thread_is_woken_for_its_job() {
     let slept = Met::default();
@@ -1085,7 +1085,7 @@ fn two_nodes_wake_a_sleeper_until_it_has_both() {
     });
 }
 
-/// `may_sleep` looks at other queues, too, and whoever fills one asks `must_wake`.
+/// `may_sleep` looks at other queues, too, and a thread that fills one asks `must_wake`.
 #[test]
 fn what_is_put_elsewhere_wakes_the_sleeper() {
     use loom::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Many threads on many shards, for real: what loom proves of a few steps, over hundreds of thousands.
+//! Many real threads on many shards: the properties that loom proves of a few steps, over hundreds of
+//! thousands.
 
 use std::{
     panic::resume_unwind,
@@ -18,20 +19,20 @@ const N_HEAVY: usize = 2;
 const N_SHARDS: usize = 12;
 const CONNECTIONS_PER_THREAD: usize = 8;
 const N_CONNECTIONS: usize = N_THREADS * CONNECTIONS_PER_THREAD;
-/// So long without any node coming back, and one is lost: a loaded machine needs milliseconds.
+/// The time without any returned node after which one counts as lost: a loaded machine needs milliseconds.
 const STANDSTILL: Duration = Duration::from_secs(120);
 
-/// What happens beside transfers and audits.
+/// The mix of events besides transfers and audits.
 #[derive(Clone, Copy)]
 struct Mix {
-    /// One job in so many panics; 0: none.
+    /// One job in `n` panics; 0: none.
     panic_every: u64,
-    /// One question in so many is answered with no time left; 0: none.
+    /// One question in `n` is answered with no time left; 0: none.
     hand_off_every: u64,
-    /// One job in so many is heavy; 0: none.
+    /// One job in `n` is heavy; 0: none.
     heavy_every: u64,
-    /// One job in so many finds out, when it has begun, that it needs more shards, and takes the lane for
-    /// that; 0: none.
+    /// One job in `n` finds out, when it has begun, that it needs more shards, and takes the lane for that;
+    /// 0: none.
     reach_every: u64,
     n_rounds: u64,
 }
@@ -39,13 +40,13 @@ struct Mix {
 /// A shard.
 struct Account {
     balance: i64,
-    /// Whether somebody is at work here. A plain flag: it is the executor that keeps others out.
+    /// Whether a thread is at work here. A plain flag, because the executor keeps other threads out.
     busy: bool,
     /// The last command of each connection that ran here.
     last: [u64; N_CONNECTIONS],
 }
 
-/// What a connection has run.
+/// The work of a connection and its state.
 struct Errand {
     thread: usize,
     connection: usize,
@@ -56,7 +57,7 @@ struct Errand {
     found_out: Option<SmallVec<[ShardId; 6]>>,
     /// The shards that the command reaches for as the lane's holder, until it has asked for them.
     reaches_for: Option<SmallVec<[ShardId; 6]>>,
-    /// Where it has begun, and left its mark, while it waits for those.
+    /// The shards in which it has begun, and left its mark, while it waits for those.
     begun: Vec<ShardId>,
     n_runs: u32,
     panicked: bool,
@@ -96,7 +97,7 @@ impl Random {
     }
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Bank {
     inboxes: Vec<Inbox<Errand>>,
     threads: std::sync::OnceLock<Vec<Thread>>,
@@ -137,7 +138,7 @@ impl Bank {
         (N_THREADS..N_THREADS + N_HEAVY).for_each(|thread| self.unpark(thread));
     }
 
-    /// Has all threads end.
+    /// Makes all threads end.
     fn close(&self) {
         self.n_open.store(0, SeqCst);
         (0..N_THREADS + N_HEAVY).for_each(|thread| self.unpark(thread));
@@ -158,7 +159,7 @@ impl Bank {
     }
 }
 
-/// Has the other threads end when one has found something, so that the test fails instead of waiting for it.
+/// Makes the other threads end when one has found a fault, so that the test fails instead of waiting for it.
 struct FailTogether<'a>(&'a Bank);
 
 impl Drop for FailTogether<'_> {
@@ -382,7 +383,7 @@ fn new_account() -> Account {
     Account { balance: 0, busy: false, last: [0; N_CONNECTIONS] }
 }
 
-/// The seed of what the connections send: `BRAID_SEED`, or always the same.
+/// The seed of the connections' commands: `BRAID_SEED`, or a fixed one.
 fn seed() -> u64 {
     std::env::var("BRAID_SEED").map_or(1, |seed| seed.parse().expect("BRAID_SEED is a number"))
 }
@@ -463,13 +464,13 @@ fn transfers_and_audits_with_everything() {
 
 type Body = Box<dyn FnMut(&mut Held<'_, Closure>, &mut Heard) -> Next + Send>;
 
-/// A job made of a closure, for what needs no threads.
+/// A job made of a closure, for tests without threads.
 struct Closure {
     run: Body,
     finish_panics: bool,
 }
 
-/// What a worker has heard.
+/// The calls that a worker's hooks have had.
 #[derive(Default)]
 struct Heard {
     n_prepared: usize,
@@ -477,11 +478,11 @@ struct Heard {
     n_finished: usize,
     n_handed_off: usize,
     n_asked: usize,
-    /// There is no time at every so many-th question; 0: always.
+    /// There is no time at every `n`-th question; 0: always.
     no_time_every: usize,
-    /// There is time for so many more questions.
+    /// There is time for `n` more questions.
     n_in_time: Option<usize>,
-    /// A clock, and what of its time was spent on others.
+    /// A clock, and the part of its time that was spent on others.
     now: u64,
     drains_since: Option<u64>,
     spent: u64,
@@ -685,7 +686,7 @@ fn the_lane_does_not_queue_for_a_heavy_thread() {
     light.settle();
 }
 
-/// A job that keeps the lane from one run to the next lets it go at the end, and a shard it names twice is
+/// A job that keeps the lane from one run to the next releases it at the end. A shard that it names twice is
 /// taken once.
 #[test]
 fn the_holder_of_the_lane_takes_shards_in_any_order() {
@@ -722,7 +723,7 @@ fn work_in_place_takes_the_lane_for_its_own_time() {
     assert!(engine.try_lane());
 }
 
-/// What joins a job is held until its end, in place and in a node, and given back after it.
+/// The shards that join a job are held until its end, in place and in a node, and released after it.
 #[test]
 fn shards_that_join_are_held_to_the_end() {
     let engine = Engine::new([0, 1, 2, 3]);
@@ -747,8 +748,8 @@ fn shards_that_join_are_held_to_the_end() {
     assert!([0, 2, 3].into_iter().all(|id| is_idle(&mut one, id)));
 }
 
-/// A job that is drained takes over what its own worker has still to drain, and what only this worker could
-/// take.
+/// A job that is drained takes over shards that its own worker has yet to drain, and shards that only this
+/// worker could take.
 #[test]
 fn who_waits_finds_what_its_own_worker_holds() {
     let engine = Engine::new([0, 0, 0]);
@@ -794,7 +795,7 @@ fn who_runs_again_from_a_drain_finds_the_drained_shard() {
     assert!(is_idle(&mut holder, 1) && engine.try_lane());
 }
 
-/// Between two steps a job has nothing, not even the lane: whoever waits for that comes next.
+/// Between two steps a job holds nothing, not even the lane: the next node that waits for the lane gets it.
 #[test]
 fn who_goes_on_lets_go_of_the_lane() {
     let engine = Engine::new([0, 0]);
@@ -838,8 +839,7 @@ fn who_waits_may_be_told_to_stop() {
     assert!(is_idle(&mut worker, 1) && engine.try_lane());
 }
 
-/// A shard for which many nodes wait, and which is never idle, is passed on to the lane's holder by whoever
-/// drains it.
+/// A shard for which many nodes wait is never idle. The thread that drains it passes it to the lane's holder.
 #[test]
 fn a_shard_that_is_never_idle_is_granted_by_its_holder() {
     let engine = Engine::new([0, 0]);
@@ -860,7 +860,7 @@ fn a_shard_that_is_never_idle_is_granted_by_its_holder() {
     assert_eq!(here.thread.n_finished, 1, "the node is drained by whoever had the shard");
 }
 
-/// What waits for long work can be taken out of the queue; the rest runs in its order afterwards.
+/// Nodes that wait for long work can be taken out of the queue; the rest runs in its order afterwards.
 #[test]
 fn nodes_that_wait_can_be_taken_out() {
     let engine = Engine::new([0]);
@@ -885,7 +885,7 @@ fn nodes_that_wait_can_be_taken_out() {
     assert!(matches!(left, Some(Ok(13))));
 }
 
-/// Likewise what waits for the lane, by who has it.
+/// The holder of the lane can take out nodes that wait for the lane.
 #[test]
 fn nodes_that_wait_for_the_lane_can_be_taken_out() {
     let engine = Engine::new([0, 0]);
@@ -902,7 +902,7 @@ fn nodes_that_wait_for_the_lane_can_be_taken_out() {
     assert!(is_idle(&mut holder, 1) && engine.try_lane());
 }
 
-/// The lane's holder, too: what it holds is then free for others.
+/// The lane's holder can be taken out, too: the shards that it holds are then free for others.
 #[test]
 fn the_lane_and_what_its_holder_has_are_free_when_it_waits_no_longer() {
     let engine = Engine::new([0, 0]);
@@ -924,7 +924,7 @@ fn the_lane_and_what_its_holder_has_are_free_when_it_waits_no_longer() {
     assert!(is_idle(&mut other, 0) && is_idle(&mut other, 1) && engine.try_lane());
 }
 
-/// A heavy-work thread that is reserved for a node has it back, and finds out what is left to do.
+/// A heavy-work thread that is reserved for a node gets it back, and finds the route over the remaining work.
 #[test]
 fn a_reserved_thread_goes_on_with_what_waits_no_longer() {
     let engine = Engine::new([0]);
@@ -980,7 +980,7 @@ fn shards_in_place_are_all_taken_or_none() {
     assert!(matches!(ran, Some(Ok(()))));
 }
 
-/// What a hook leaves held in its panic, others drain.
+/// A hook panics with shards held: others drain them.
 #[test]
 fn a_panicking_hook_strands_no_shard() {
     let engine = Engine::new([0, 0]);
@@ -1022,7 +1022,7 @@ fn a_panicking_hook_strands_no_lane() {
     assert!((0..2).all(|id| is_idle(&mut other, id)) && engine.try_lane());
 }
 
-/// A delegated node's hook panics: what waits behind the node still runs, on another worker.
+/// A delegated node's hook panics: the next nodes of the queue still run, on another worker.
 #[test]
 fn a_panicking_hook_in_a_drain_strands_no_node() {
     let engine = Engine::new([0]);
@@ -1078,7 +1078,7 @@ fn own_work_is_not_charged_to_the_budget_for_others() {
     assert_eq!(worker.thread.spent, 7, "others' work is");
 }
 
-/// A thread that has no time leaves what others handed off where it is, instead of handing it off once more.
+/// A thread that has no time leaves handed-off shards in the injector, and does not hand them off once more.
 #[test]
 fn a_hot_shard_does_not_bounce_off_busy_threads() {
     let engine = Engine::new([0]);
@@ -1095,7 +1095,7 @@ fn a_hot_shard_does_not_bounce_off_busy_threads() {
     assert_eq!(worker.thread.n_finished, 1);
 }
 
-/// A node of so many commands, each of which notes its number, that stops where the thread has no time.
+/// A node of `n_commands` commands, each of which notes its number, that stops where the thread has no time.
 fn batch(shards: &[u16], n_commands: u32, log: &Arc<Mutex<Vec<u32>>>) -> Box<Node<Closure>> {
     let log = Arc::clone(log);
     let mut nth = 0;
@@ -1113,13 +1113,13 @@ fn batch(shards: &[u16], n_commands: u32, log: &Arc<Mutex<Vec<u32>>>) -> Box<Nod
     })
 }
 
-/// What a test's jobs have noted since the last look.
+/// The notes of a test's jobs since the last call.
 fn noted(log: &Mutex<Vec<u32>>) -> Vec<u32> {
     mem::take(&mut log.lock().expect("nobody panics"))
 }
 
-/// A connection's 32 commands wait at a shard: who drains them stops where its time ends, and the next goes
-/// on with the next command, before what came later.
+/// A connection's 32 commands wait at a shard. The thread that drains them stops where its time ends. The
+/// next thread goes on with the next command, before later nodes.
 #[test]
 fn a_batch_of_others_ends_with_the_budget() {
     for shards in [&[0][..], &[0, 1]] {
@@ -1142,7 +1142,7 @@ fn a_batch_of_others_ends_with_the_budget() {
     }
 }
 
-/// What a thread runs for its own connections has no budget.
+/// The work of a thread for its own connections has no budget.
 #[test]
 fn an_own_batch_runs_to_its_end() {
     let engine = Engine::new([0]);

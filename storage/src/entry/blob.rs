@@ -48,11 +48,11 @@ pub(crate) fn offered(bytes: &[u8]) -> Option<Pinned> {
 struct BlobHeader {
     references: AtomicUsize,
     len: usize,
-    /// Bytes that have room behind the header; and [`OF_BUFFER`], if the allocation was a `Vec<u8>`.
+    /// Bytes of room after the header; and [`OF_BUFFER`], if the allocation was a `Vec<u8>`.
     room: usize,
 }
 
-/// Says of a blob that its allocation was a `Vec<u8>`, so that it is freed as one: with another alignment.
+/// The mark of a blob whose allocation was a `Vec<u8>`, so that it is freed as one: with another alignment.
 const OF_BUFFER: usize = 1 << (usize::BITS - 1);
 
 /// The bytes of a blob's header.
@@ -80,8 +80,8 @@ impl BlobHeader {
 
 /// Bytes that stay readable and unchanged as long as the handle lives.
 ///
-/// An entry whose value is long has one, and whoever reads the value without a hold has another. Only a blob
-/// with a single handle is ever changed; who wants to change another copies it.
+/// An entry whose value is long has one, and a thread that reads the value without a hold has another. Only a
+/// blob with a single handle is ever changed. A change of any other blob is made to a copy.
 #[repr(transparent)]
 pub struct Pinned {
     blob: NonNull<BlobHeader>,
@@ -106,7 +106,7 @@ impl Pinned {
         blob
     }
 
-    /// An empty blob with room for at least so many bytes.
+    /// Makes an empty blob with room for at least `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Self {
         let bytes = class_bytes(HEADER_BYTES + capacity);
         let layout = Self::layout(bytes);
@@ -119,8 +119,8 @@ impl Pinned {
         Pinned { blob }
     }
 
-    /// A blob in the place of a buffer, of the `len` bytes that begin [`HEADER_BYTES`] behind its start.
-    /// `None`, with the buffer, if it does not lie where a header can.
+    /// Makes a blob in the place of a buffer. Its bytes are the `len` bytes that begin [`HEADER_BYTES`] after
+    /// the buffer's start. Returns the buffer if a header cannot lie there.
     pub(super) fn in_buffer(buffer: Vec<u8>, len: usize) -> Result<Self, Vec<u8>> {
         let start = buffer.as_ptr().cast::<BlobHeader>();
         if !start.is_aligned() || HEADER_BYTES + len > buffer.len() {
@@ -147,7 +147,7 @@ impl Pinned {
         Some(unsafe { Vec::from_raw_parts(start.as_ptr(), 0, capacity) })
     }
 
-    /// The first `n` bytes of the allocation behind the header, of which there may be more than the blob has.
+    /// The first `n` bytes of the allocation after the header, which may be more than the blob has.
     ///
     /// # Safety
     /// They have been written to, and those beyond the blob's own are changed by nobody.
@@ -182,7 +182,7 @@ impl Pinned {
         self.set_len(len);
     }
 
-    /// The bytes, to be changed; a blob that somebody else reads is copied first.
+    /// The bytes, mutable; a blob that is shared is copied first.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.len();
         self.make_room(len, len);
@@ -220,7 +220,7 @@ impl Pinned {
         }
     }
 
-    /// Overwrites all bytes, if the blob is ours alone and has room, though not four times what is needed.
+    /// Overwrites all bytes, if the blob is ours alone and has room, but less than four times the need.
     pub(super) fn try_overwrite(&mut self, bytes: &[u8]) -> bool {
         let capacity = self.header().capacity();
         if bytes.len() > capacity || bytes.len() < capacity / 4 || !self.is_unique() {
@@ -232,7 +232,8 @@ impl Pinned {
         true
     }
 
-    /// Sets the length of a blob that is ours alone; who makes it longer writes the new bytes at once.
+    /// Sets the length of a blob that is ours alone. A caller that makes it longer writes the new bytes at
+    /// once.
     pub(super) fn set_len(&mut self, len: usize) {
         debug_assert!(self.is_unique() && len <= self.header().capacity());
         self.header_mut().len = len;
@@ -244,7 +245,7 @@ impl Pinned {
         unsafe { self.blob.add(1).cast() }
     }
 
-    /// Says whether there is no other handle. Who sees that there is none may change the bytes.
+    /// Whether there is no other handle. Then the bytes may be changed.
     fn is_unique(&self) -> bool {
         // Acquire pairs with the Release in `drop`: the reads of the handle that went come before our writes.
         self.header().references.load(Acquire) == 1
@@ -268,7 +269,7 @@ impl Pinned {
             .expect("values are far shorter than isize::MAX")
     }
 
-    /// Gives the handle up for an address.
+    /// Converts the handle into an address.
     pub(super) fn into_raw(self) -> NonNull<u8> {
         let blob = self.blob;
         std::mem::forget(self);
@@ -329,7 +330,7 @@ impl Deref for Pinned {
 
 impl Clone for Pinned {
     fn clone(&self) -> Self {
-        // Relaxed: the new handle is handed over by whoever hands it over.
+        // Relaxed: handing the new handle to another thread synchronises by itself.
         let before = self.header().references.fetch_add(1, Relaxed);
         assert!(before < usize::MAX / 2, "handles are leaked");
         Pinned { blob: self.blob }

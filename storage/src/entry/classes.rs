@@ -1,7 +1,7 @@
 //! Size classes of allocations.
 
-/// The size of the allocation for so many bytes: multiples of 16 up to 128, then four sizes a doubling, as
-/// mimalloc rounds.
+/// Returns the size of the allocation for `bytes` bytes: multiples of 16 up to 128, then four sizes a
+/// doubling, as mimalloc rounds.
 ///
 /// Above 64 KiB, where a quarter is much, sizes are rounded to 4 KiB.
 #[inline]

@@ -1,4 +1,4 @@
-//! Handles: the address of an entry, and 20 bits of whoever keeps the handle, in one word.
+//! Handles: the address of an entry, and 20 bits of the handle's keeper, in one word.
 //!
 //! Entries lie at multiples of 16 below 2⁴⁸, so an address takes 44 bits of a word. A table's slots keep the
 //! top of a position in the other bits, the tree of a sorted set a mark of a score.
@@ -12,11 +12,12 @@ pub(crate) const SPARE_BITS: u32 = 64 - ADDRESS_BITS + ALIGN.ilog2();
 
 const ADDRESS_MASK: usize = (1 << (64 - SPARE_BITS)) - 1;
 
-/// An entry's address and 20 bits. Having one is no right to read the entry: who reads answers for it.
+/// An entry's address and 20 bits. Having one is no right to read the entry: its reader must make sure of
+/// that.
 #[derive(Clone, Copy)]
 pub(crate) struct EntryHandle(*mut u8);
 
-// SAFETY: a handle is an address and some bits; what is at the address is reached by unsafe methods only.
+// SAFETY: a handle is an address and some bits; only unsafe methods reach the memory at the address.
 unsafe impl Send for EntryHandle {}
 // SAFETY: as above.
 unsafe impl Sync for EntryHandle {}
@@ -84,7 +85,7 @@ impl EntryHandle {
     /// The entry, to be owned.
     ///
     /// # Safety
-    /// Whoever owned the entry has given it up, and it is read through no other handle from now on.
+    /// The owner of the entry has given it up, and it is read through no other handle from now on.
     #[inline]
     pub(crate) unsafe fn into_entry(self) -> EntryBox {
         debug_assert!(!self.address().is_null());

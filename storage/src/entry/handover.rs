@@ -1,15 +1,14 @@
-//! Long words that an entry takes over from the request in which they came, so that there is one of them in
-//! memory and not two.
+//! Long words that an entry takes over from their request, so that memory has one copy and not two.
 
 use braid_protocol::request::Arg;
 
 use super::blob::{self, HEADER_BYTES, LONG_BYTES, Pinned};
 
-/// The word is at least this part of its request, so that an entry keeps little beside its value.
+/// The least part of its request that the word must be, so that an entry keeps little besides its value.
 const PART_MIN: (usize, usize) = (7, 8);
 
-/// A request that is little more than one long word. It lies in memory as a blob of that word, with the other
-/// words behind.
+/// A request that is little more than one long word. It lies in memory as a blob of that word, followed by
+/// the other words.
 #[derive(Debug)]
 pub struct Handover {
     blob: Pinned,
@@ -18,11 +17,11 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Puts the words of a request, which begins `from` a byte of `buffer`, where an entry can take over the
-    /// longest. They are in [`Handover::bytes`] then, at the places that `words` is given.
+    /// Moves the words of a request, which begins `from` a byte of `buffer`, so that an entry can take over
+    /// the longest. They are in [`Handover::bytes`] afterwards, at the places that `words` is given.
     ///
     /// # Errors
-    /// If that is not long enough, or takes too small a part of the buffer. Then all is as it was.
+    /// If that is not long enough, or takes too small a part of the buffer. Then nothing has changed.
     pub fn new(mut buffer: Vec<u8>, from: usize, words: &mut [Arg]) -> Result<Self, Vec<u8>> {
         let Some(longest) = (0..words.len()).max_by_key(|&nth| words[nth].len) else { return Err(buffer) };
         let (start, len) = (from + words[longest].start as usize, words[longest].len as usize);
@@ -50,7 +49,7 @@ impl Handover {
 
     /// The bytes in which the words lie.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `new` has put the words there, and nobody but this has those behind the blob's own bytes.
+        // SAFETY: `new` has put the words there, and only this has those after the blob's own bytes.
         unsafe { self.blob.first_bytes(self.n_bytes) }
     }
 

@@ -1,4 +1,4 @@
-//! Values that are no bytes: boxed behind a thin pointer that finds its own drop, copy and size.
+//! Values that are no bytes: boxed, with a thin pointer that finds its own drop, copy and size.
 //!
 //! Boxes are counted like blobs: an entry has a reference, and so has each [shared](super::EntryRef::share)
 //! entry that somebody reads without a hold. Only an object with a single reference is ever changed.
@@ -26,7 +26,7 @@ pub trait Object: Send + Sync + 'static {
         Self: Sized;
 }
 
-/// What every boxed object begins with.
+/// The header of every boxed object.
 #[repr(C)]
 pub(super) struct ObjectHeader {
     dispatch: &'static Dispatch,
@@ -119,12 +119,12 @@ impl ObjectHeader {
     pub(super) unsafe fn retain(object: NonNull<ObjectHeader>) {
         // SAFETY: the object is live, and its count is only accessed as an atomic.
         let references = unsafe { &(*object.as_ptr()).references };
-        // Relaxed: the new reference is handed over by whoever hands it over.
+        // Relaxed: handing the new reference to another thread synchronises by itself.
         let before = references.fetch_add(1, Relaxed);
         assert!(before < usize::MAX / 2, "references are leaked");
     }
 
-    /// Whether there is no other reference. Who sees that there is none may change the object.
+    /// Whether there is no other reference. Then the object may be changed.
     ///
     /// # Safety
     /// `object` is from `Boxed::into_raw`, and live.
@@ -137,7 +137,7 @@ impl ObjectHeader {
         references.load(Acquire) == 1
     }
 
-    /// Gives up a reference; the last one drops the object and frees its box.
+    /// Drops a reference; the last one drops the object and frees its box.
     ///
     /// # Safety
     /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
@@ -151,7 +151,7 @@ impl ObjectHeader {
         }
     }
 
-    /// Gives up a reference; the last one takes the object apart and frees its box.
+    /// Drops a reference; the last one takes the object apart and frees its box.
     ///
     /// # Safety
     /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.
@@ -161,7 +161,7 @@ impl ObjectHeader {
         unsafe { Self::is_last_given_up(object).then(|| ((*object.as_ptr()).dispatch.demolish)(object)) }
     }
 
-    /// Gives up a reference; says whether it was the last, and the object is the caller's.
+    /// Drops a reference; returns whether it was the last, and the object is the caller's.
     ///
     /// # Safety
     /// `object` is from `Boxed::into_raw`, and the reference is not used afterwards.

@@ -17,7 +17,7 @@ use crate::{
 /// The fields of a large hash.
 pub(super) struct FieldTable {
     entries: Table,
-    /// Where the fields with a deadline are.
+    /// The fields with a deadline, by deadline.
     deadline_index: DeadlineIndex<Place>,
 }
 
@@ -56,7 +56,7 @@ impl FieldTable {
         table
     }
 
-    /// What the fields are in.
+    /// The table of the fields.
     pub fn entries(&self) -> &Table {
         &self.entries
     }
@@ -120,7 +120,7 @@ impl FieldTable {
         if self.entries.n_deadlines() < self.entries.len() { None } else { self.deadline_index.last() }
     }
 
-    /// How many fields have expired; takes time in proportion to that.
+    /// The number of expired fields; takes time in proportion to that.
     #[inline]
     pub fn n_expired(&self, now: Millis) -> usize {
         if self.deadline_index.is_empty() { 0 } else { self.deadline_index.n_due(now) }
@@ -152,7 +152,7 @@ impl FieldTable {
         found.inserted()
     }
 
-    /// Removes a field; says in what state it was, if it was there.
+    /// Removes a field; returns the state in which it was, if it was there.
     pub fn remove(&mut self, name: &[u8], now: Millis) -> Option<Found> {
         let place = self.entries.router().place(name);
         let entry = self.entries.find_mut(name, place)?.remove();
@@ -162,7 +162,7 @@ impl FieldTable {
         Some(Found::of(deadline, now))
     }
 
-    /// Gives a field that is there another deadline, or none.
+    /// Sets another deadline for an existing field, or none.
     pub fn set_deadline(&mut self, name: &[u8], deadline: Option<Deadline>) {
         let place = self.entries.router().place(name);
         let Some(mut slot) = self.entries.find_mut(name, place) else { return };
@@ -171,8 +171,8 @@ impl FieldTable {
         self.deadline_index.reschedule(place, old, deadline);
     }
 
-    /// Removes up to `n_max` fields whose deadline has passed, the earliest first; says how many, and tells
-    /// `lost` each name.
+    /// Removes up to `n_max` fields whose deadline has passed, the earliest first. Returns how many, and
+    /// calls `lost` with each name.
     pub fn expire(&mut self, now: Millis, n_max: usize, mut lost: impl FnMut(&[u8])) -> usize {
         let mut n_expired = 0;
         while n_expired < n_max
@@ -195,7 +195,7 @@ impl FieldTable {
         self.deadline_index.reschedule(place, None, deadline);
     }
 
-    /// Panics unless the deadline index lists just what expires; for tests.
+    /// Panics unless the deadline index lists exactly the fields with deadlines; for tests.
     #[cfg(test)]
     pub fn check_invariants(&self) {
         self.entries.check_invariants();

@@ -9,7 +9,7 @@ use crate::{
     time::{Deadline, Expiry, Millis},
 };
 
-/// What a field consists of.
+/// The elements of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// Name and value.
@@ -62,7 +62,7 @@ impl<'a> PackedFields<'a> {
         self.elements.is_empty()
     }
 
-    /// Whether texts of so many bytes can be added.
+    /// Whether texts of `text_bytes` in all can be added.
     pub fn has_room(self, text_bytes: usize) -> bool {
         packed::has_room(self.elements, text_bytes)
     }
@@ -105,7 +105,7 @@ impl<'a> PackedFields<'a> {
         }
     }
 
-    /// How many fields have expired; takes time in proportion to that.
+    /// The number of expired fields; takes time in proportion to that.
     pub fn n_expired(self, now: Millis) -> usize {
         match self.layout {
             Layout::Pairs => 0,
@@ -130,7 +130,7 @@ impl<'a> PackedFields<'a> {
         self.elements.next(at).expect("a name has a value behind it")
     }
 
-    /// Where a field with this deadline belongs: behind those that expire no later.
+    /// The place of a field with this deadline: after those that expire no later.
     fn place_for(self, deadline: Option<Deadline>) -> At {
         let end = self.elements.end();
         let (Some(deadline), Some(mut at)) = (deadline, self.elements.first()) else { return end };
@@ -167,7 +167,7 @@ pub(super) fn set(
     let found = Found::of(old.deadline, now);
     let before = old.deadline.filter(|_| found == Found::Live);
     let deadline = deadline_after(expiry, before);
-    // What is given a deadline moves behind those that have the same one already.
+    // A field that is given a deadline moves after those that have the same one already.
     let stays = deadline == old.deadline && !matches!(expiry, Expiry::At(_));
     if stays {
         let value_at = fields.value_at(at);
@@ -179,7 +179,7 @@ pub(super) fn set(
     found.inserted()
 }
 
-/// Removes a field; says in what state it was, if it was there.
+/// Removes a field; returns the state in which it was, if it was there.
 pub(super) fn remove(buffer: &mut impl Splice, layout: Layout, name: &[u8], now: Millis) -> Option<Found> {
     let (at, field) = PackedFields::new(buffer.bytes(), layout).find(name)?;
     let found = Found::of(field.deadline, now);
@@ -187,7 +187,7 @@ pub(super) fn remove(buffer: &mut impl Splice, layout: Layout, name: &[u8], now:
     Some(found)
 }
 
-/// Gives a field of triples another deadline, and with it another place.
+/// Sets another deadline for a field of triples, which also moves it.
 pub(super) fn set_deadline(buffer: &mut impl Splice, name: &[u8], deadline: Option<Deadline>) {
     let Some((at, field)) = PackedFields::new(buffer.bytes(), Layout::Triples).find(name) else { return };
     // The text lies in the bytes that are about to move.
@@ -196,8 +196,8 @@ pub(super) fn set_deadline(buffer: &mut impl Splice, name: &[u8], deadline: Opti
     insert(buffer, Layout::Triples, Element::of(name), Element::of(&value), deadline);
 }
 
-/// Removes up to `n_max` fields of triples whose deadline has passed, which are the first; says how many
-/// there were, and tells `lost` each name.
+/// Removes up to `n_max` fields of triples whose deadline has passed, which are the first. Returns how many,
+/// and calls `lost` with each name.
 pub(super) fn expire(
     buffer: &mut impl Splice,
     now: Millis,

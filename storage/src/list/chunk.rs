@@ -8,23 +8,23 @@ use crate::{
     packed::{self, At, Element, Packed, Splice},
 };
 
-/// What packing adds to a text's length, as Redis estimates it before it adds one.
+/// The bytes that packing adds to a text's length, as Redis estimates it before it adds one.
 const PACKING_BYTES: usize = 8;
 
 /// The most bytes of a chunk whose limit is a number of elements.
 const COUNTED_MAX_BYTES: usize = 8192;
 
-/// How much may be packed together: `list-max-listpack-size`.
+/// The limit of packing: `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(usize),
-    /// So many elements.
+    /// A number of elements.
     Elements(usize),
 }
 
 impl Limit {
-    /// What the setting says: a number of elements, or a class from -1 (4 KiB) to -5 (64 KiB).
+    /// The limit of the setting: a number of elements, or a class from -1 (4 KiB) to -5 (64 KiB).
     pub fn of(setting: i64) -> Self {
         match usize::try_from(setting) {
             Ok(n) => Limit::Elements(n.max(1)),
@@ -32,7 +32,7 @@ impl Limit {
         }
     }
 
-    /// Whether so many elements, packed in so many bytes, are within the limit.
+    /// Whether this number of elements, packed in this number of bytes, is within the limit.
     pub fn admits(self, n_bytes: usize, n_elements: usize) -> bool {
         match self {
             Limit::Bytes(max) => n_bytes <= max,
@@ -40,8 +40,8 @@ impl Limit {
         }
     }
 
-    /// Whether they are within this part of it (2: half), which decides whether a chunk that is alone becomes
-    /// a small list.
+    /// Whether they are within a part of the limit (2: half). This decides whether a chunk that is alone
+    /// becomes a small list.
     pub fn admits_of(self, part: usize, n_bytes: usize, n_elements: usize) -> bool {
         match self {
             Limit::Bytes(max) => n_bytes <= max / part,
@@ -54,8 +54,7 @@ impl Limit {
         !self.admits(text.len(), 1)
     }
 
-    /// Whether a chunk has grown so far beyond the limit, by having its elements replaced, that it is better
-    /// cut.
+    /// Whether replaced elements have grown a chunk so far beyond the limit that it should be cut.
     pub fn is_far_exceeded(self, n_bytes: usize) -> bool {
         match self {
             Limit::Bytes(max) => n_bytes > 2 * max,
@@ -66,9 +65,9 @@ impl Limit {
 
 /// A piece of a large list. It is never empty but for a moment within an operation.
 pub(super) enum Chunk {
-    /// Elements one behind the other.
+    /// Elements one after the other.
     Packed(PackedChunk),
-    /// The text of an element that is too long for that.
+    /// The text of an element that is too long to be packed.
     Plain(Pinned),
 }
 
@@ -84,7 +83,7 @@ impl Chunk {
         Chunk::Packed(chunk)
     }
 
-    /// What an operation leaves in place of a chunk that it has taken out, until it closes the gap.
+    /// The placeholder of a chunk that an operation has taken out, until it closes the gap.
     pub fn gap() -> Self {
         Chunk::Packed(PackedChunk { bytes: Vec::new(), start: 0, n_elements: 0 })
     }
@@ -116,7 +115,7 @@ impl Chunk {
         }
     }
 
-    /// What is in it.
+    /// The contents of the chunk.
     #[inline]
     pub fn part(&self) -> Part<'_> {
         match self {
@@ -134,10 +133,10 @@ impl Chunk {
     }
 }
 
-/// Packed elements with room to grow at either end, so that what is added or removed there does not move the
-/// others.
+/// Packed elements with room to grow at either end, so that additions and removals there do not move the
+/// other elements.
 ///
-/// The bytes in use are at any time what Redis would have in the node.
+/// The bytes in use are at any time those that Redis would have in the node.
 pub(super) struct PackedChunk {
     /// In use from `start` on. The room at the left end is before that, the room at the right end is spare
     /// capacity.
@@ -213,7 +212,7 @@ impl PackedChunk {
         self.n_elements -= packed::remove(self, at, n) as u32;
     }
 
-    /// Removes `n` of its elements, or fewer if it has not so many, at an end.
+    /// Removes `n` of its elements, or fewer if it has fewer, at an end.
     #[inline]
     pub fn remove_at_end(&mut self, end: ListEnd, n: usize) {
         if let Some(at) = outermost(self.view(), end, n) {
@@ -221,8 +220,7 @@ impl PackedChunk {
         }
     }
 
-    /// Removes up to `max` elements that are `wanted`, those that are nearest to an end; says how many there
-    /// were.
+    /// Removes up to `max` elements that are equal to `wanted`, from an end on; returns how many.
     pub fn remove_hits(&mut self, wanted: Element<'_>, from: ListEnd, max: usize) -> usize {
         let n_removed = remove_hits(self, wanted, from, max);
         self.n_elements -= n_removed as u32;
@@ -239,13 +237,13 @@ impl PackedChunk {
         behind
     }
 
-    /// Adds the elements of the chunk behind this one.
+    /// Appends the elements of the next chunk.
     pub fn absorb(&mut self, behind: &PackedChunk) {
         packed::extend(self, behind.view());
         self.n_elements += behind.n_elements;
     }
 
-    /// Gives back the room to grow.
+    /// Frees the room to grow.
     pub fn fit(&mut self) {
         let capacity = class_bytes(self.bytes().len());
         if capacity < self.bytes.capacity() {
@@ -253,8 +251,8 @@ impl PackedChunk {
         }
     }
 
-    /// Panics unless the elements are well formed, as many as is said, and in no more memory than they may
-    /// be.
+    /// Panics unless the elements are well formed, their number is right, and they take no more memory than
+    /// allowed.
     #[cfg(test)]
     pub fn check_invariants(&self) {
         let packed = Packed::check(self.bytes()).expect("the elements are well formed");
@@ -279,7 +277,7 @@ impl PackedChunk {
         }
     }
 
-    /// Gives back most of the room when it is more than three times what is in use.
+    /// Frees most of the room when it is more than three times the bytes in use.
     fn give_room_back(&mut self) {
         let n_bytes = self.bytes().len();
         if n_bytes < self.bytes.capacity() / 4 {
@@ -294,7 +292,7 @@ impl PackedChunk {
     }
 }
 
-/// The shorter side of what is replaced moves.
+/// The shorter side of the replaced part moves.
 impl Splice for PackedChunk {
     #[inline]
     fn bytes(&self) -> &[u8] {

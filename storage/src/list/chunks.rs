@@ -1,7 +1,7 @@
 //! The large form of a list: a deque of chunks.
 //!
 //! An element at an end is reached at once, one in the middle by the chunks' counts, from the nearer end. A
-//! chunk holds what Redis would have in one node of its list, whatever was done before, because the number of
+//! chunk holds the elements of one node of Redis's list, whatever was done before, because the number of
 //! nodes decides when a list becomes small again.
 
 use std::{
@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Chunks {
     chunks: VecDeque<Chunk>,
     n_elements: usize,
-    /// What the chunks own besides themselves.
+    /// The bytes that the chunks own besides themselves.
     chunk_bytes: usize,
     /// The setting at the time when the list became large; a change of it is for the lists that do so later.
     limit: Limit,
@@ -71,7 +71,7 @@ impl Chunks {
         self.chunks.iter()
     }
 
-    /// The elements from an index on: those of the chunk that it lies in, and the chunks behind.
+    /// The elements from an index on: those of the chunk that contains it, and the chunks after it.
     pub fn from(&self, index: usize) -> (PartElements<'_>, vec_deque::Iter<'_, Chunk>) {
         match self.locate(index) {
             Some((at, within)) => (self.chunks[at].part().elements_from(within), self.chunks.range(at + 1..)),
@@ -164,8 +164,7 @@ impl Chunks {
         }
     }
 
-    /// Removes up to `max` elements that are `wanted`, those that are nearest to an end; says how many there
-    /// were.
+    /// Removes up to `max` elements that are equal to `wanted`, from an end on; returns how many.
     pub fn remove_hits(&mut self, wanted: Element<'_>, from: ListEnd, max: usize) -> usize {
         let (mut n_removed, mut any_gap) = (0, false);
         for nth in 0..self.chunks.len() {
@@ -204,7 +203,7 @@ impl Chunks {
             Chunk::Packed(_) if is_large => self.set_apart(at, within, text),
             Chunk::Packed(_) => self.set_among(at, within, text),
             Chunk::Plain(_) => {
-                // A short text does not stand alone if the chunk behind takes it.
+                // A short text does not stand alone if the next chunk takes it.
                 if self.chunks.get(at + 1).is_some_and(|next| next.admits(text, self.limit)) {
                     self.edit(at + 1, |next| next.push(ListEnd::Left, text));
                     self.remove_chunks(at..at + 1);
@@ -244,7 +243,7 @@ impl Chunks {
         }
     }
 
-    /// Adds an element beside the first one that is `pivot`; says whether there is one.
+    /// Adds an element beside the first one that is equal to `pivot`; returns whether there is one.
     pub fn insert(&mut self, side: Side, pivot: &[u8], text: &[u8]) -> bool {
         let Some((at, within)) = self.find(pivot) else { return false };
         let len = self.chunks[at].len();
@@ -284,7 +283,7 @@ impl Chunks {
         if self.limit.is_exceeded_by(text) {
             return self.insert_chunk(at + 1, Chunk::of(text, self.limit));
         }
-        // It goes to the half without the pivot, and what is around the pivot's half is merged.
+        // It goes to the half without the pivot, and the neighbours of the pivot's half are merged.
         match side {
             Side::Before => {
                 self.edit(at, |left| left.push(ListEnd::Right, text));
@@ -331,7 +330,7 @@ impl Chunks {
         })
     }
 
-    /// Panics unless all that must hold of the chunks holds.
+    /// Panics unless all invariants of the chunks hold.
     #[cfg(test)]
     pub fn check_invariants(&self) {
         let n_elements: usize = self.chunks.iter().map(Chunk::len).sum();
@@ -364,8 +363,8 @@ impl Chunks {
         self.insert_chunk(at + 1, Chunk::Packed(behind));
     }
 
-    /// Merges what lies around a chunk after a cut, as far as the limit admits it: the two chunks before it,
-    /// the two behind it, then it with the one before, and with the one behind.
+    /// Merges the neighbours of a chunk after a cut, as far as the limit admits it. First the two chunks
+    /// before it, then the two after it, then it with the previous one, and with the next one.
     fn merge_around(&mut self, mut at: usize) {
         if at >= 2 && self.merge(at - 2) {
             at -= 1;
@@ -381,7 +380,7 @@ impl Chunks {
         }
     }
 
-    /// Merges a chunk with the one behind it, if the limit admits it; says whether it did.
+    /// Merges a chunk with the next one, if the limit admits it; returns whether it did.
     fn merge(&mut self, at: usize) -> bool {
         let (Chunk::Packed(first), Chunk::Packed(second)) = (&self.chunks[at], &self.chunks[at + 1]) else {
             return false;
@@ -412,7 +411,7 @@ impl Chunks {
         result
     }
 
-    /// Gives back a chunk's room to grow.
+    /// Frees a chunk's room to grow.
     fn fit(&mut self, at: usize) {
         if let Chunk::Packed(_) = self.chunks[at] {
             self.edit(at, PackedChunk::fit);
@@ -468,7 +467,7 @@ impl Chunks {
         }
     }
 
-    /// Gives back the deque's room when it is far more than is in use.
+    /// Frees the deque's room when it is far more than is in use.
     fn give_room_back(&mut self) {
         if self.chunks.len() < self.chunks.capacity() / 4 {
             self.chunks.shrink_to(2 * self.chunks.len());

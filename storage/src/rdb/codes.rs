@@ -32,12 +32,12 @@ pub(super) mod types {
     pub const HASH_TRIPLES: u8 = 25;
 }
 
-/// What stands where a type would, in a whole file.
+/// The codes that stand in place of a type in a whole file.
 pub(super) mod opcode {
-    /// Redis 7.4 and later tell what a slot of a cluster holds.
+    /// The contents of a slot of a cluster, from Redis 7.4 and later.
     pub const SLOT_INFO: u8 = 244;
     pub const LIBRARY: u8 = 245;
-    /// The release candidates of Redis 7.0 wrote functions so.
+    /// Functions, as the release candidates of Redis 7.0 wrote them.
     pub const LIBRARY_EARLY: u8 = 246;
     pub const MODULE_AUX: u8 = 247;
     pub const IDLE: u8 = 248;
@@ -50,9 +50,9 @@ pub(super) mod opcode {
     pub const END: u8 = 255;
 }
 
-/// What a module writes begins with what it is.
+/// The codes with which a module's data begin.
 pub(super) mod module {
-    /// Nothing more.
+    /// The end of the data.
     pub const END: u64 = 0;
 }
 
@@ -72,14 +72,14 @@ pub(super) mod length {
     pub const ENCODED: u8 = 3;
 }
 
-/// What stands in place of the length of a number's text.
+/// The codes in place of the length of a number's text.
 pub(super) mod double_text {
     pub const NAN: u8 = 253;
     pub const INFINITY: u8 = 254;
     pub const NEG_INFINITY: u8 = 255;
 }
 
-/// Other ways to write a string, behind [`length::ENCODED`].
+/// Other ways to write a string, after [`length::ENCODED`].
 pub(super) mod encoded {
     pub const INT_8: u8 = 0xc0;
     pub const INT_16: u8 = 0xc1;

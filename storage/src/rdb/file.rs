@@ -20,7 +20,7 @@ pub use self::{
     snapshot_writer::{SnapshotOptions, SnapshotWriter},
 };
 
-/// What a file begins with.
+/// The bytes with which a file begins.
 const MAGIC: &[u8; 5] = b"REDIS";
 
 /// Bytes of the magic and the version.

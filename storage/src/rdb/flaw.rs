@@ -1,54 +1,55 @@
-//! What is wrong with a payload or a value, and where: for the log.
+//! Faults of a payload or a value, and their places: for the log.
 
 use std::fmt;
 
-/// Why nothing was made of a payload or a value.
+/// The reason why a payload or a value was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Where it was found, in bytes from the beginning. Of a packed value it is the value's beginning.
+    /// The place of the fault, in bytes from the beginning. For a packed value it is the value's beginning.
     pub at: usize,
-    /// What it is.
+    /// The fault.
     pub flaw: Flaw,
 }
 
-/// What may be wrong with a payload or a value.
+/// A fault of a payload or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// It is too short to have a footer.
     NoFooter,
-    /// Its version is not read.
+    /// Its version is not supported.
     Version(u16),
-    /// Its checksum is not that of what comes before.
+    /// Its checksum is not that of the bytes before it.
     Checksum {
-        /// The one in the payload.
+        /// The checksum in the payload.
         stated: u64,
-        /// The payload's own.
+        /// The computed checksum.
         computed: u64,
     },
-    /// It has a type that is not read.
+    /// It has a type that is not supported.
     Type(u8),
-    /// A length, a string or a number is cut off, or is none.
+    /// A length, a string or a number is cut off or invalid.
     Part,
-    /// A packed value does not add up, or has twice what may be there once. Redis's words for what it is.
+    /// A packed value is inconsistent, or has twice a part that may be there once. Redis's words for its
+    /// type.
     Packed(&'static str),
-    /// Something is there twice.
+    /// A part is there twice.
     Twice(&'static str),
     /// A score is not a number.
     NotANumber,
     /// A field's deadline is later than any may be.
     Deadline,
-    /// What a stream says of itself is not so.
+    /// A statement of a stream about itself is false.
     Stream(&'static str),
     /// There is nothing in it.
     Empty,
-    /// It goes on where it ought to end.
+    /// It continues where it should end.
     GoesOn,
     /// It is no library of functions.
     NoLibrary,
 }
 
 impl Flaw {
-    /// Whether it is the footer that is wrong, and not what comes before.
+    /// Whether the fault is in the footer, and not before it.
     pub fn is_of_footer(self) -> bool {
         matches!(self, Flaw::NoFooter | Flaw::Version(_) | Flaw::Checksum { .. })
     }

@@ -1,13 +1,13 @@
 //! The LZF compression.
 //!
-//! A byte below 32 is followed by so many and one more bytes to copy. Any other starts a repetition: its
-//! upper three bits are the length less two (seven: the next byte is added to it), its lower five and the
-//! byte behind are how far back it starts, less one.
+//! A byte `n` below 32 is followed by `n + 1` bytes to copy. Any other starts a repetition. Its upper three
+//! bits are the length less two (seven: the next byte is added to it). Its lower five bits and the byte after
+//! it are the distance to its start, less one.
 
 use crate::entry::Pinned;
 
-/// The bytes that were compressed, if there are exactly `len` of them. Their room is taken at once, if there
-/// can be as many.
+/// Decompresses bytes, if there are exactly `len` of them. Their room is taken at once, if there can be that
+/// many.
 pub fn decompress(mut from: &[u8], len: usize) -> Option<Vec<u8>> {
     if len / TIMES_MAX > from.len() {
         return None;
@@ -22,14 +22,14 @@ pub fn decompress(mut from: &[u8], len: usize) -> Option<Vec<u8>> {
     (out.len() == len).then_some(out)
 }
 
-/// Compressed bytes become at most so many times as many.
+/// The factor by which compressed bytes grow at most.
 const TIMES_MAX: usize = REPEATED_MAX / 3 + 1;
 
 /// The size of a piece that is decompressed before it goes to a blob.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The same as a blob, without a second copy of it all: a repetition starts only so far back. The blob's room
-/// is taken at once, if there can be as much.
+/// Decompresses to a blob, without a second copy of it all, because a repetition starts within [`BACK_MAX`].
+/// The blob's room is taken at once, if there can be that much.
 pub fn decompress_blob(mut from: &[u8], len: usize) -> Option<Pinned> {
     if len / TIMES_MAX > from.len() {
         return None;
@@ -50,7 +50,7 @@ pub fn decompress_blob(mut from: &[u8], len: usize) -> Option<Pinned> {
     (blob.len() == len).then_some(blob)
 }
 
-/// Adds what the next bytes stand for; gives what is behind them.
+/// Adds the bytes for which the next bytes stand; returns the rest.
 fn step<'a>(out: &mut Vec<u8>, from: &'a [u8]) -> Option<&'a [u8]> {
     let (&control, rest) = from.split_first()?;
     if control >= 32 {
@@ -61,7 +61,7 @@ fn step<'a>(out: &mut Vec<u8>, from: &'a [u8]) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// Adds a repetition; gives what is behind it.
+/// Adds a repetition; returns the rest.
 fn repeat<'a>(out: &mut Vec<u8>, control: u8, mut rest: &'a [u8]) -> Option<&'a [u8]> {
     let mut take = || {
         let (&byte, behind) = rest.split_first()?;
@@ -74,7 +74,7 @@ fn repeat<'a>(out: &mut Vec<u8>, control: u8, mut rest: &'a [u8]) -> Option<&'a 
     }
     let back = (usize::from(control & 31) << 8) + take()? + 1;
     let start = out.len().checked_sub(back)?;
-    // It may reach into what it adds itself.
+    // It may reach into its own output.
     for at in start..start + n + 2 {
         out.push(out[at]);
     }
@@ -87,36 +87,36 @@ const LITERAL_MAX: usize = 32;
 /// The longest repetition.
 const REPEATED_MAX: usize = 7 + 255 + 2;
 
-/// How far back one may start.
+/// The greatest distance to its start.
 const BACK_MAX: usize = 1 << 13;
 
 /// Bits of the number of places that are remembered; fewer of them for short strings, whose places stay in
 /// the first level of the cache then.
 const TABLE_BITS: u32 = 14;
 
-/// So many misses in a row, as a power of two, make the search step further by one: what does not repeat
-/// takes less time.
+/// The misses in a row, as a power of two, after which the search steps further by one: text without
+/// repetitions takes less time.
 const MISSES_A_STEP_BITS: usize = 5;
 
-/// After so many short strings in a row that do not become shorter,
+/// The short strings in a row that do not become shorter after which most are not tried.
 const VAIN_MAX: u32 = 64;
 
-/// only one of so many is tried, until one does: the data are of a kind that cannot be compressed, or are
-/// compressed already.
+/// After [`VAIN_MAX`] one short string in this many is tried, until one becomes shorter: the data cannot be
+/// compressed, or are compressed already.
 const TRIED_ONE_OF: u32 = 8;
 
-/// Longer strings are always tried. Trying takes as long as reading them, and what could be saved is much.
+/// Longer strings are always tried: trying takes as long as reading them, and may save much.
 const SHORT_MAX_BYTES: usize = 1024;
 
-/// Compresses one string after the other. It remembers where three bytes were last seen, in a table that is
-/// not cleared in between: places are counted through all strings, so that those of earlier ones are told by
-/// their numbers.
+/// Compresses one string after the other. It remembers the last place of three bytes, in a table that is not
+/// cleared in between. Places are counted through all strings, so that the numbers tell those of earlier
+/// strings apart.
 pub struct Compressor {
     last_seen: Box<[u32; 1 << TABLE_BITS]>,
     /// The place of the next string's first byte. 0 stands for none.
     next: u32,
     out: Vec<u8>,
-    /// How many short strings in a row have not become shorter, or were not tried.
+    /// The number of short strings in a row that have not become shorter, or were not tried.
     n_vain: u32,
 }
 
@@ -127,7 +127,7 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// The string compressed, if that takes at most `max_bytes` and is likely enough to be tried.
+    /// Compresses the string, if that takes at most `max_bytes` and is likely enough to be tried.
     pub fn try_compress(&mut self, text: &[u8], max_bytes: usize) -> Option<&[u8]> {
         if text.len() > SHORT_MAX_BYTES {
             return self.compress(text, max_bytes);
@@ -146,7 +146,7 @@ impl Compressor {
         is_shorter.then_some(&self.out)
     }
 
-    /// The string compressed, if that takes at most `max_bytes`.
+    /// Compresses the string, if that takes at most `max_bytes`.
     pub fn compress(&mut self, text: &[u8], max_bytes: usize) -> Option<&[u8]> {
         let first = self.begin(text)?;
         let shift = u32::BITS - (usize::BITS - text.len().leading_zeros() + 3).min(TABLE_BITS);
@@ -158,7 +158,7 @@ impl Compressor {
                     let n = n_equal(&text[seen..], &text[at..]);
                     self.copy(&text[n_done..at]);
                     self.repeat(at - seen, n);
-                    // What comes next mostly repeats what came next there.
+                    // The next bytes mostly repeat those that came next there.
                     let last = at + n - 1;
                     if let Some(&three) = text.get(last..).and_then(<[u8]>::first_chunk::<3>) {
                         self.exchange(three, first + last as u32, shift);
@@ -189,7 +189,7 @@ impl Compressor {
         self.next = next;
     }
 
-    /// Gives the string's first byte its place. There is none for a string that is too long to be counted.
+    /// Assigns the string's first byte its place. There is none for a string that is too long to be counted.
     fn begin(&mut self, text: &[u8]) -> Option<u32> {
         let n = u32::try_from(text.len()).ok().filter(|&n| n < u32::MAX)?;
         self.out.clear();
@@ -202,7 +202,8 @@ impl Compressor {
         Some(first)
     }
 
-    /// Notes where three bytes are; gives where others were that fall on the same number, mostly the same.
+    /// Stores the place of three bytes; returns the previous place with the same hash, mostly of the same
+    /// bytes.
     #[inline]
     fn exchange(&mut self, [a, b, c]: [u8; 3], place: u32, shift: u32) -> u32 {
         let number = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> shift;
@@ -228,7 +229,7 @@ impl Compressor {
     }
 }
 
-/// How many bytes both begin with, up to what a repetition may have.
+/// The number of bytes with which both begin, up to the longest repetition.
 fn n_equal(earlier: &[u8], later: &[u8]) -> usize {
     let max = later.len().min(REPEATED_MAX);
     let chunks = earlier[..max].as_chunks::<8>().0.iter().zip(later[..max].as_chunks::<8>().0);

@@ -1,5 +1,5 @@
-//! How the format's parts are read. Whatever is wrong with one, the answer is `None`, and the reader knows
-//! [what](Malformed) it was.
+//! The reader of the format's parts. It answers `None` for any fault of a part, and knows the
+//! [fault](Malformed).
 
 use std::borrow::Cow;
 
@@ -19,16 +19,16 @@ use crate::{
 /// The longest string, compressed or not.
 const STRING_MAX_BYTES: usize = 1 << 30;
 
-/// What has not been read yet.
+/// The bytes that have not been read yet.
 pub struct Reader<'a> {
     rest: &'a [u8],
     n_bytes: usize,
-    /// What was found out first to be wrong, beside parts that are not there.
+    /// The first fault that was found, apart from missing parts.
     refused: Option<Malformed>,
 }
 
 impl<'a> Reader<'a> {
-    /// One that has read nothing yet.
+    /// Makes a reader that has read nothing yet.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, n_bytes: bytes.len(), refused: None }
     }
@@ -38,23 +38,23 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// How many bytes have been read.
+    /// The number of bytes that have been read.
     pub fn at(&self) -> usize {
         self.n_bytes - self.rest.len()
     }
 
-    /// What is wrong, something having been `None`.
+    /// The fault, after a `None`.
     pub fn malformed(&self) -> Malformed {
         self.refused.unwrap_or(Malformed { at: self.at(), flaw: Flaw::Part })
     }
 
-    /// Says what is wrong with what was read last.
+    /// Reports a fault of the last part.
     #[cold]
     pub fn refuse<T>(&mut self, flaw: Flaw) -> Option<T> {
         self.refuse_at(self.at(), flaw)
     }
 
-    /// Says what is wrong with what was read last unless something is so that must be.
+    /// Reports a fault of the last part unless a required condition holds.
     pub fn require(&mut self, is_so: bool, flaw: Flaw) -> Option<()> {
         if is_so { Some(()) } else { self.refuse(flaw) }
     }
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Reads a string and has `take` make something of it, which it does unless there is a flaw.
+    /// Reads a string and converts it by `take`, which answers `None` for a fault.
     pub fn string_as<T>(&mut self, flaw: Flaw, take: impl FnOnce(Cow<'a, [u8]>) -> Option<T>) -> Option<T> {
         let at = self.at();
         let string = self.string()?;
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    /// So many bytes.
+    /// Reads `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.bytes(N)?.try_into().ok()
     }

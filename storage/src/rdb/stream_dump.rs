@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Numbers are lengths, times 64 bits, and identities of nodes and pending entries two numbers of 64 bits
-//! with the highest byte first. What was pending is written twice: for its group in full, and for its
-//! consumer by its identity. Redis 5 wrote neither what comes behind `last` among the entries nor how much a
-//! group has read, and only Redis 7.2 writes when consumers were active.
+//! with the highest byte first. A pending entry is written twice: for its group in full, and for its consumer
+//! by its identity. Redis 5 wrote neither the numbers after `last` among the entries nor the number of
+//! entries that a group has read. Only Redis 7.2 writes when consumers were active.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ use crate::{
     value::ValueRef,
 };
 
-/// Stands for what a group has read, if that is not known.
+/// Stands for the number of entries that a group has read, if that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
 /// Stands for the time of a consumer that never was active.
@@ -109,7 +109,7 @@ fn id_of_raw(raw: [u8; 16]) -> StreamId {
 /// Walks over a value of one of the [`TYPES`].
 pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
     walk::strings(parts, 2)?;
-    // Redis 5 wrote how many entries are live and which is the last.
+    // Redis 5 wrote the number of live entries and the last identity.
     walk::lens(parts, if value_type == types::STREAM { 3 } else { 8 })?;
     walk::repeated(parts, |parts| {
         parts.string()?;
@@ -158,7 +158,7 @@ fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {
     if value_type == types::STREAM {
         entries.set_last_id(last, Some(n_live), Some(StreamId::MIN));
     } else {
-        // Which is the first one, the nodes have told.
+        // The nodes have told the first identity.
         read_id(from)?;
         let max_deleted = read_id(from)?;
         entries.set_last_id(last, Some(from.len()?), Some(max_deleted));
@@ -185,7 +185,7 @@ fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Optio
     Some(group)
 }
 
-/// Reads a consumer, which takes what it has pending out of `unowned`.
+/// Reads a consumer, which takes its pending entries out of `unowned`.
 fn read_consumer(
     value_type: u8,
     group: &mut Group,
@@ -193,7 +193,7 @@ fn read_consumer(
     from: &mut Reader<'_>,
 ) -> Option<()> {
     let (name, seen_at) = (from.string()?, from.time()?);
-    // Before there were two times, whoever was seen counted as active.
+    // Before there were two times, a consumer that was seen counted as active.
     let active_at = if value_type == types::STREAM_3 { from.time()? } else { seen_at };
     let Some(number) = group.create_consumer(&name, seen_at) else {
         return from.refuse(Flaw::Twice("stream consumer"));

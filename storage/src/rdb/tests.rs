@@ -44,7 +44,7 @@ impl World {
         Ok(entry.expect("not all of it has expired"))
     }
 
-    /// Makes a value, dumps it, restores it, and compares; gives what was dumped.
+    /// Makes a value, dumps it, restores it, and compares; returns the dump.
     fn assert_comes_back(&mut self, make: impl FnOnce(&mut Shard, &Key<'_>)) -> Vec<u8> {
         let key = self.key();
         make(&mut self.shard, &key);
@@ -53,8 +53,7 @@ impl World {
         let back = self.restore(&payload).expect("what was dumped is restored");
         assert_eq!(back.as_ref().key(), b"key");
         assert_eq!(contents(back.as_ref()), contents(entry.as_ref()));
-        // A list that is pushed at once may have become longer in one piece than what is then restored as
-        // one.
+        // A list that is pushed at once may have become longer in one piece than a list restored as one.
         if entry.as_ref().kind() != Kind::List {
             assert_eq!(encoding_name(back.as_ref()), encoding_name(entry.as_ref()));
         }
@@ -62,7 +61,7 @@ impl World {
     }
 }
 
-/// What a value holds, in its order if it has one: texts with a number or another text.
+/// The contents of a value, in its order if it has one: texts with a number or another text.
 fn contents(entry: EntryRef<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut held = match entry.kind() {
         Kind::String => vec![(entry.bytes().unwrap().to_vec(), Vec::new())],
@@ -228,11 +227,11 @@ fn older_types_are_read() {
     let name = [b'c'; 254];
     let zipmap = [b"\x41\x0f\xfe\x01a\x01\x02bxx\xfe\xfe\0\0\0", &name[..], b"\x01\x00d\xff"].concat();
     assert!(held(types::HASH_ZIPMAP, &zipmap).keys().eq([&b"a"[..], &name].iter()));
-    // What is behind the value is left out.
+    // Bytes after the value are left out.
     assert_eq!(held(types::STRING, b"\x01ab").len(), 1);
 }
 
-/// As in Redis since 7.2, what came in one piece within the limit is small, and pieces stay what they were.
+/// As in Redis since 7.2, a list in one piece within the limit is small, and pieces stay as they were.
 #[test]
 fn lists_come_back_piece_by_piece() {
     let world = World::new();
@@ -368,7 +367,7 @@ fn a_checksum_that_is_ignored_may_be_any() {
     assert_eq!(restore(&right[..9]).map(|malformed| malformed.flaw), Some(Flaw::NoFooter));
 }
 
-/// Whatever comes, there is an answer, and what is accepted can be dumped again.
+/// There is an answer to any bytes, and an accepted value can be dumped again.
 #[test]
 fn no_cut_and_no_flip_panics() {
     let mut world = World::new();

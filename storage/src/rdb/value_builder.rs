@@ -1,5 +1,5 @@
-//! How values are made: by their types' own operations, member by member, so that they are stored as the
-//! settings say, whatever they were stored like where they come from.
+//! The making of values by their types' own operations, member by member. So they are stored as the settings
+//! say, in whatever form they come.
 
 use std::{cell::Cell, sync::Arc};
 
@@ -17,21 +17,21 @@ use crate::{
     value::{ValueMut, ValueType},
 };
 
-/// What becomes the value of a key, outside the keyspace.
+/// The attributes of a value that is made outside the keyspace for a key.
 pub struct Making<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Keys the tables of large values.
     pub hasher: KeyHasher,
-    /// Up to which sizes values are packed.
+    /// The sizes up to which values are packed.
     pub thresholds: &'a Thresholds,
-    /// When it is made.
+    /// The time when it is made.
     pub now: Millis,
-    /// When the key expires, if that is known beforehand: then a string need not be made anew for it.
+    /// The key's deadline, if it is known beforehand: then a string need not be made again for it.
     pub deadline: Option<Deadline>,
 }
 
-/// What has come of bytes that are well formed.
+/// The result of well-formed bytes.
 pub enum Made {
     /// An entry.
     Entry(EntryBox),
@@ -52,13 +52,13 @@ impl Made {
 }
 
 impl Making<'_> {
-    /// An entry with what `fill` puts into a value.
+    /// Makes an entry of the value that `fill` fills.
     pub fn make<T: ValueType>(&self, fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>) -> Option<Made> {
         self.make_then(fill, |_| ())
     }
 
-    /// An entry with what `fill` puts into a value, and what `expire` leaves of that. To `fill` nothing has
-    /// expired, so that what comes twice is noticed in any case.
+    /// Makes an entry of the value that `fill` fills and `expire` then reduces. To `fill` nothing has
+    /// expired, so that a repeated part is noticed in any case.
     pub fn make_then<T: ValueType>(
         &self,
         fill: impl FnOnce(&mut ValueMut<'_, T>) -> Option<()>,
@@ -86,8 +86,8 @@ impl Making<'_> {
     }
 }
 
-/// A table and a ledger of which nobody hears, for one value at a time. A thread keeps its own from one value
-/// to the next: to make them takes longer than to make a small value.
+/// A table and a ledger without observers, for one value at a time. A thread keeps its own from one value to
+/// the next: making them takes longer than making a small value.
 struct Bench {
     table: Table,
     ledger: Ledger,
@@ -107,7 +107,7 @@ impl Bench {
         })
     }
 
-    /// Keeps it for the next value, unless something is left on it.
+    /// Keeps it for the next value, unless it is not empty.
     fn put_back(self: Box<Self>) {
         if self.table.is_empty() && self.ledger.fields.is_empty() {
             BENCH.set(Some(self));

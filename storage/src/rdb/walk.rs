@@ -1,17 +1,17 @@
 //! Walking over a value without building it: to find its end, or to write it again with its strings
 //! compressed.
 //!
-//! Each type says once, beside its reader, which parts its values have ([`Parts`]); what is done with a part
-//! is the walker's.
+//! Each type says once, beside its reader, which parts its values have ([`Parts`]); the walker decides how to
+//! treat a part.
 
 use super::codes::{double_text, encoded, length};
 
-/// Why a walk did not come to the end of a value.
+/// The reason why a walk did not come to the end of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The bytes end: at least so many more, and at least one, belong to the value.
+    /// The bytes end: at least this many more, and at least one, belong to the value.
     More(usize),
-    /// A length or a string is written in a way that there is not.
+    /// A length or a string has an invalid form.
     Malformed,
 }
 
@@ -21,19 +21,19 @@ pub trait Parts {
     fn len(&mut self) -> Result<u64, Stop>;
     /// A string, however it is written.
     fn string(&mut self) -> Result<(), Stop>;
-    /// So many bytes.
+    /// `n` bytes.
     fn bytes(&mut self, n: usize) -> Result<(), Stop>;
     /// A number as it was written before there were binary ones.
     fn double_in_text(&mut self) -> Result<(), Stop>;
 }
 
-/// So many lengths.
+/// `n` lengths.
 pub fn lens(parts: &mut dyn Parts, n: usize) -> Result<(), Stop> {
     (0..n).try_for_each(|_| parts.len().map(|_| ()))
 }
 
-/// What comes as often as the length says that comes first. Each time reads something, so a length that is
-/// too large ends with the bytes.
+/// Walks over a length and over the parts that it counts. Each part reads something, so a length that is too
+/// large ends with the bytes.
 pub fn repeated<'p>(
     parts: &mut (dyn Parts + 'p),
     mut each: impl FnMut(&mut (dyn Parts + 'p)) -> Result<(), Stop>,
@@ -44,7 +44,7 @@ pub fn repeated<'p>(
     Ok(())
 }
 
-/// As many times `n` strings as the length says that comes first.
+/// Walks over a length and over `n` strings for each unit of it.
 pub fn strings(parts: &mut dyn Parts, n: usize) -> Result<(), Stop> {
     repeated(parts, |parts| (0..n).try_for_each(|_| parts.string()))
 }
@@ -69,7 +69,7 @@ impl<'a> Walker<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// How many bytes it has walked over.
+    /// The number of bytes that it has walked over.
     #[inline]
     pub fn at(&self) -> usize {
         self.at

@@ -1,4 +1,4 @@
-//! Ziplists, in which Redis before 7.0 packed what listpacks hold now; to be read.
+//! Ziplists, in which Redis before 7.0 packed the contents of today's listpacks; read only.
 //!
 //! ```text
 //! bytes u32 | offset of the last entry u32 | count u16 | entry* | 0xff        all little-endian
@@ -14,7 +14,7 @@ const LONG_BEFORE: u8 = 0xfe;
 /// So many entries, or more, are not counted.
 const UNCOUNTED: u16 = u16::MAX;
 
-/// Calls `each` with the elements. What is not well formed may be found out after some calls.
+/// Calls `each` with the elements. A fault may be found after some calls.
 pub fn each(bytes: &[u8], mut each: impl FnMut(&[u8]) -> Option<()>) -> Option<()> {
     let total = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
     let last = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
@@ -48,7 +48,7 @@ fn length_before(entry: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Calls `each` with an element; gives what is behind it.
+/// Calls `each` with an element; returns the bytes after it.
 fn entry(body: &[u8], mut each: impl FnMut(&[u8]) -> Option<()>) -> Option<&[u8]> {
     let (&code, rest) = body.split_first()?;
     let (len, rest) = match code >> 6 {

@@ -1,4 +1,4 @@
-//! Zipmaps, in which Redis before 2.6 packed hashes; to be read.
+//! Zipmaps, in which Redis before 2.6 packed hashes; read only.
 //!
 //! ```text
 //! count u8 | (length | name | length | free u8 | value | free bytes)* | 0xff
@@ -10,8 +10,8 @@ const END: u8 = 0xff;
 const LONG: u8 = 0xfe;
 const UNCOUNTED: u8 = 0xfe;
 
-/// Calls `each` with names and values, of which there must be some, as in Redis. What is not well formed may
-/// be found out after some calls.
+/// Calls `each` with names and values, of which there must be some, as in Redis. A fault may be found after
+/// some calls.
 pub fn each(bytes: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Option<()> {
     let (&stated, rest) = bytes.split_first()?;
     let (&end, mut fields) = rest.split_last()?;

@@ -1,7 +1,7 @@
 //! Sets made of sets: intersections, unions and differences.
 //!
 //! The members of a result are found by probing sets, or by remembering members that were seen, without
-//! copying any of them; only what is stored is built. Sources may be the same set several times.
+//! copying any of them. Only a stored result is built. Sources may be the same set several times.
 
 use std::{cmp::Reverse, collections::HashSet};
 
@@ -16,11 +16,11 @@ type Sources<'a> = SmallVec<[SetRef<'a>; 8]>;
 /// How sets are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// What is in all sets.
+    /// The members of all sets.
     Intersection,
-    /// What is in any set.
+    /// The members of any set.
     Union,
-    /// What is in the first set and in no other.
+    /// The members of the first set that are in no other.
     Difference,
 }
 
@@ -80,7 +80,7 @@ fn union<'a>(sources: &[Option<SetRef<'a>>]) -> impl Iterator<Item = Element<'a>
     let new_members = members.filter(move |&(nth, member)| match (nth, n_sets) {
         (0, 1 | 2) => true,
         (_, 2) => !largest.is_some_and(|set| set.contains(member)),
-        // Nobody comes behind the last set to ask what it had.
+        // No set follows the last one that would need its members.
         _ if nth == n_sets - 1 => !seen.contains(&canonical(member)),
         _ => seen.insert(canonical(member)),
     });
@@ -111,8 +111,8 @@ fn probes_are_cheap(first: SetRef<'_>, others: &[SetRef<'_>]) -> bool {
     n_probes / 2 <= n_members
 }
 
-/// Stores a difference. Where going through all sets is less work, Redis takes out of a copy of the first set
-/// what the others have; the copy's encoding shows in the result.
+/// Stores a difference. Where a walk through all sets is less work, Redis removes the others' members from a
+/// copy of the first set; the copy's encoding shows in the result.
 fn store_difference(sources: &[Option<SetRef<'_>>], result: &mut SetBuilder<'_>) {
     let Some((Some(first), others)) = sources.split_first() else { return };
     let others: Sources<'_> = others.iter().flatten().copied().collect();

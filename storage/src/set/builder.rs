@@ -32,7 +32,7 @@ impl<'t> SetBuilder<'t> {
         builder
     }
 
-    /// Has the empty set be packed.
+    /// Makes the empty set packed.
     pub(super) fn start_packed(&mut self) {
         become_packed(&mut self.entry);
     }

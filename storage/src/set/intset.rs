@@ -21,7 +21,7 @@ pub const INTSET_MAX_LEN: usize = 1 << 30;
 /// No integers.
 pub const EMPTY: &[u8] = &[2, 0, 0, 0, 0, 0, 0, 0];
 
-/// Ascending integers, to be read.
+/// Ascending integers, for reading.
 #[derive(Clone, Copy)]
 pub struct IntSet<'a>(&'a [u8]);
 

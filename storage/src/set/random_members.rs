@@ -24,8 +24,8 @@ fn below(random: u64, n: usize) -> usize {
     ((u128::from(random) * n as u128) >> 64) as usize
 }
 
-/// Chooses some of many things while they are gone through once, each choice as likely as any other (Knuth,
-/// "The Art of Computer Programming", section 3.4.2, algorithm S).
+/// Chooses some of many things in one walk, each choice as likely as any other. (Knuth, "The Art of Computer
+/// Programming", section 3.4.2, algorithm S.)
 struct Selection {
     n_wanted: usize,
     n_left: usize,
@@ -95,7 +95,7 @@ fn draw<'a>(table: &'a Table, n: usize, random: &mut dyn FnMut() -> u64, each: &
 }
 
 impl Members {
-    /// Removes a random member, and gives what `with` makes of it.
+    /// Removes a random member, and returns the result of `with` for it.
     fn pop<R>(&mut self, random: u64, with: impl FnOnce(Element<'_>) -> R) -> R {
         let entry = self.0.remove_sample(random).expect("the set has members");
         let result = with(Element::Text(entry.as_ref().key()));
@@ -105,7 +105,7 @@ impl Members {
 }
 
 impl SetMut<'_> {
-    /// Removes a random member, and gives what `with` makes of it.
+    /// Removes a random member, and returns the result of `with` for it.
     ///
     /// # Panics
     /// If there are none.
@@ -117,8 +117,8 @@ impl SetMut<'_> {
         self.arrange_object(|members: &mut Members| members.pop(random, with)).expect(IS_OBJECT)
     }
 
-    /// Removes `n` random members, and calls `each` with each of them. Some must stay: who wants all has no
-    /// need of chance.
+    /// Removes `n` random members, and calls `each` with each of them. Some must stay: removing all needs no
+    /// chance.
     ///
     /// # Panics
     /// If there are no more than `n`.

@@ -1,4 +1,4 @@
-//! Eviction: the choice of keys to remove so that there is room, and their removal.
+//! Eviction: the choice of keys to remove for lack of memory, and their removal.
 
 use super::Shard;
 use crate::{
@@ -9,30 +9,30 @@ use crate::{
     table::{Counts, Table},
 };
 
-/// Which keys go first.
+/// The order in which keys are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionOrder {
-    /// Those that have not been used for longest.
+    /// The keys that have not been used for longest.
     LeastRecent,
-    /// Those that are used least.
+    /// The keys that are used least.
     LeastFrequent,
-    /// Those whose time is over soonest.
+    /// The keys with the earliest deadline.
     EarliestDeadline,
-    /// Any.
+    /// Any key.
     Random,
 }
 
-/// How to choose keys to remove.
+/// The choice of keys to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionPolicy {
-    /// Which go first.
+    /// The order of removal.
     pub order: EvictionOrder,
     /// Only keys that have a deadline may go.
     pub volatile_only: bool,
 }
 
 impl EvictionPolicy {
-    /// How many keys of a table may go.
+    /// The number of keys of a table that may go.
     pub fn n_victims(&self, counts: &Counts) -> usize {
         if self.volatile_only { counts.n_deadlines() } else { counts.len() }
     }
@@ -42,12 +42,12 @@ impl EvictionPolicy {
     }
 }
 
-/// Keys are drawn from so many databases at a time.
+/// The number of databases from which keys are drawn at a time.
 const DATABASES_A_DRAW: usize = 16;
 
 impl Shard {
-    /// Draws keys by chance, at the command's time, from each of the databases or from some of many, and
-    /// offers each that may be removed with a score: the higher, the sooner it should go.
+    /// Draws random keys, at the command's time, from each of the databases, or from some if there are many.
+    /// Offers each that may be removed with a score: the higher, the sooner it should go.
     pub fn sample_victims(
         &mut self,
         policy: EvictionPolicy,
@@ -78,8 +78,8 @@ impl Shard {
         }
     }
 
-    /// Removes a key of the command's database to make room, if it is there, and not pinned; says whether it
-    /// was. One whose time is over goes as that.
+    /// Removes a key of the command's database to make room, if it exists and is not pinned. Returns whether
+    /// it did. An expired one is removed as expired.
     pub fn evict(&mut self, key: &Key<'_>) -> bool {
         if self.pinned.contains(self.db, key.bytes) {
             return false;

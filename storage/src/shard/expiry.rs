@@ -1,4 +1,4 @@
-//! Expiry of keys: the removal of those whose deadline has passed, on the way to something else and actively.
+//! Expiry of keys: the removal of those whose deadline has passed, on access and actively.
 
 use super::Shard;
 use crate::{
@@ -12,33 +12,33 @@ use crate::{
     time::Millis,
 };
 
-/// How far the expiry of a shard has come.
+/// The position of the expiry cycle in a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExpiryCursor {
-    /// The place of a table, which may be another's by the next step: then some keys are passed over until
+    /// The place of a table. By the next step another table may have it; then some keys are passed over until
     /// the next round.
     nth: usize,
     position: Position,
 }
 
-/// So many tables without deadlines are passed in one step.
+/// The number of tables without deadlines that one step passes.
 const TABLES_A_STEP: usize = 64;
 
-/// What one step of expiry did.
+/// The result of one step of expiry.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpiryStep {
-    /// Keys with a deadline in the databases that were looked at, as far as they were looked at.
+    /// Keys with a deadline in the visited part of the databases.
     pub n_seen: u64,
     /// Keys that were removed.
     pub n_expired: u64,
-    /// Keys that were met and have a deadline that has not passed, and their database.
+    /// Keys that were visited and have a deadline that has not passed, and their database.
     pub met: Option<(Db, Lasting)>,
-    /// The shard has more to look at.
+    /// Whether the shard has more to visit.
     pub more: bool,
 }
 
 impl Shard {
-    /// Removes expired keys, from the cursor on, looking at no more than `n_buckets` buckets.
+    /// Removes expired keys, from the cursor on, in no more than `n_buckets` buckets.
     pub fn expire_some(&mut self, cursor: &mut ExpiryCursor, now: Millis, n_buckets: usize) -> ExpiryStep {
         let mut step = ExpiryStep { n_seen: 0, n_expired: 0, met: None, more: true };
         let last = self.tables.len().min(cursor.nth + TABLES_A_STEP);
@@ -85,7 +85,7 @@ impl Shard {
         step
     }
 
-    /// Removes keys of the database that a scan has met after their deadline, unless expired keys are kept.
+    /// Removes keys of the database that a scan met after their deadline, unless expired keys are kept.
     pub fn expire_met(&mut self, keys: &[Box<[u8]>]) {
         for bytes in keys {
             let routed = self.tables.router().route(bytes);
@@ -93,7 +93,7 @@ impl Shard {
         }
     }
 
-    /// Removes a key whose deadline has passed, for who only reads.
+    /// Removes a key whose deadline has passed, for a command that only reads.
     #[cold]
     pub(super) fn expire_unless_kept(&mut self, key: &Key<'_>) {
         if !self.access.keeps_expired() {
@@ -109,8 +109,8 @@ impl Shard {
         }
     }
 
-    /// Notes that an entry was removed because its deadline had passed, or those of all its parts: as in
-    /// Redis, its parts have expired then, and the key was removed because it had become empty.
+    /// Announces the removal of an entry whose deadline had passed, or the deadlines of all its parts. In the
+    /// second case, as in Redis, its parts have expired, and the key was removed because it had become empty.
     fn expired(&mut self, entry: EntryBox) {
         let is_whole = entry.as_ref().deadline().is_some_and(|deadline| deadline.has_passed(self.now));
         let published = &self.ledger.published;

@@ -1,9 +1,9 @@
 //! Deadlines of hash fields: the shard's deadline index of hashes, and how their fields expire.
 //!
-//! Each hash that has fields with deadlines stands once in the deadline index, with the earliest of them, so
-//! expiry finds what is due without looking at anything else. The deadline index follows every change: guards
-//! compare the hash's next deadline before and after, and whatever puts in or takes out whole entries says
-//! so.
+//! Each hash that has fields with deadlines stands once in the deadline index, with the earliest of them. So
+//! expiry finds the expired fields without a visit to anything else. The deadline index follows every change:
+//! guards compare the hash's next deadline before and after, and code that puts in or takes out whole entries
+//! reports it.
 
 use super::Shard;
 use crate::{
@@ -15,12 +15,12 @@ use crate::{
     value::ValueMut,
 };
 
-/// How many expired fields of a hash are removed at a time on the way to something else.
+/// The expired fields of a hash that one access removes at most.
 const ON_THE_WAY: usize = 1024;
 
 impl Shard {
-    /// Removes fields whose deadline has passed, at most `n_max`, from hashes of all databases; says how
-    /// many. A hash that is over goes as a whole and counts as one.
+    /// Removes up to `n_max` fields whose deadline has passed, from hashes of all databases. Returns how
+    /// many. A hash whose fields have all expired goes as a whole and counts as one.
     pub fn expire_fields(&mut self, now: Millis, n_max: usize) -> usize {
         let mut n_expired = 0;
         while n_expired < n_max
@@ -29,12 +29,12 @@ impl Shard {
             self.begin(db, now);
             let now = self.now;
             let Some(mut hash) = self.hash_at(place, deadline) else {
-                // Of two hashes at one place, the other is left, without a line of its own.
+                // Of two hashes at one place, the other is left, without an item of its own in the index.
                 self.ledger.reschedule_fields(db, place, Some(deadline), None);
                 continue;
             };
             if hash.entry().is_pinned() {
-                // Somebody reads it without a hold, so nobody may change it.
+                // It is read without a hold, so nothing may change it.
                 break;
             }
             if hashes::is_over(hash.entry(), now) {
@@ -49,14 +49,14 @@ impl Shard {
         n_expired
     }
 
-    /// Removes the expired fields of a hash, unless they are very many; they are not seen in either case.
+    /// Removes the expired fields of a hash, unless there are very many. They are not seen in either case.
     pub fn expire_fields_of(&mut self, key: &Key<'_>) {
         if !self.access.keeps_expired() {
             self.remove_expired_fields(key);
         }
     }
 
-    /// Does it, whoever asks.
+    /// Removes the expired fields of a hash, also where expired ones are kept.
     pub(super) fn remove_expired_fields(&mut self, key: &Key<'_>) {
         let now = self.now;
         if self.ledger.fields.due(now).is_none() {

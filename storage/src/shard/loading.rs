@@ -1,17 +1,16 @@
-//! Loading: shards that are filled aside, by whoever owns them, and then take the place of what shards of the
-//! keyspace hold.
+//! Loading: shards that are filled apart from the keyspace and then replace the contents of its shards.
 
 use super::Shard;
 use crate::{
     Db, Position, Router, entry::EntryBox, event::Event, key::Key, kinds, rdb::file::Recency, time::Millis,
 };
 
-/// A key is there already.
+/// The error for a key that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twice;
 
 impl Shard {
-    /// Puts an entry into a shard that nobody else sees yet.
+    /// Puts an entry into a shard that no other thread sees yet.
     ///
     /// # Errors
     /// If the key is there.
@@ -39,8 +38,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives up what the shard holds, in all databases, for what another has loaded, which is empty then.
-    /// Whoever watches a key that was there or is there now hears of it as of FLUSHALL.
+    /// Replaces the contents of all databases by those of another shard, which is empty afterwards. A client
+    /// that watches a key that was there, or is there now, is told as by FLUSHALL.
     pub fn adopt(&mut self, loaded: &mut Shard) {
         self.flush_all();
         self.marks.tear();
@@ -49,7 +48,7 @@ impl Shard {
         self.announce_contents();
     }
 
-    /// A key that another has loaded and that this holds, too.
+    /// Returns a key that both this shard and a loaded one hold.
     pub fn key_in_both(&self, loaded: &Shard, router: &Router) -> Option<Box<[u8]>> {
         loaded.tables.with_keys().find_map(|(db, _)| {
             let mut found = None;
@@ -64,7 +63,7 @@ impl Shard {
         })
     }
 
-    /// Takes over what another has loaded; it takes the place of what is held under the same keys.
+    /// Takes over the contents of a loaded shard. They replace the values under the same keys.
     pub fn merge(&mut self, loaded: &mut Shard, router: &Router) {
         let now = self.now;
         let dbs: Vec<Db> = loaded.tables.with_keys().map(|(db, _)| db).collect();
@@ -91,7 +90,7 @@ impl Shard {
         }
     }
 
-    /// Tells whoever watches keys or waits for some that these may be others.
+    /// Notifies clients that watch keys, and waiting nodes, that the values may be others.
     pub fn announce_contents(&mut self) {
         let watched = self.watched_anywhere();
         self.move_stamps(&watched);
@@ -102,8 +101,8 @@ impl Shard {
         self.update_observers();
     }
 
-    /// Has the next commands run before all deadlines: what they find was there when they were logged. It is
-    /// `loads_at` all the same, for what only tells when something was used.
+    /// Makes the next commands run before all deadlines: the keys that they find existed when the commands
+    /// were logged. For the use of keys, which only records times, the time is `loads_at` all the same.
     pub fn turn_back_time(&mut self, loads_at: Millis) {
         self.now = Millis(0);
         self.ledger.loads_at = loads_at;

@@ -1,5 +1,5 @@
-//! Observers of a shard: who watches its keys, waits for them, has read them or hears of every change; and
-//! who subscribes to its channels.
+//! Observers of a shard: clients that watch or have read its keys, waiting nodes, hearers, and channel
+//! subscribers.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Shard {
-    /// Begins to watch a key for a client, whose flag is set when it is written. One that has expired is
+    /// Begins to watch a key for a client, whose flag is set when the key is written. An expired key is
     /// removed first, so that its later removal is no change.
     pub fn watch(&mut self, key: &Key<'_>, written: &Arc<AtomicBool>) -> Stamp {
         self.remove_if_expired(key);
@@ -28,7 +28,7 @@ impl Shard {
         stamp
     }
 
-    /// Ceases to watch a key for a client.
+    /// Ends the watch of a key for a client.
     pub fn unwatch(&mut self, key: &WatchedKey, written: &Arc<AtomicBool>) {
         self.ledger.stamps.unwatch(key, written);
         self.ledger.watches_changed();
@@ -42,8 +42,8 @@ impl Shard {
         self.ledger.stamps.of(key) != stamp
     }
 
-    /// The watched keys that exist in any of these databases, under each of them: flushed or swapped, they
-    /// are another value, or none.
+    /// The watched keys that exist in any of these databases, under each of them. When those are flushed or
+    /// swapped, the keys have another value, or none.
     pub(super) fn watched_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
         match self.ledger.stamps.is_empty() {
             true => Vec::new(),
@@ -51,7 +51,7 @@ impl Shard {
         }
     }
 
-    /// The same of keys for which nodes wait.
+    /// Like [`watched_in`](Self::watched_in), for keys for which nodes wait.
     pub(super) fn awaited_in(&self, dbs: &[Db]) -> Vec<(Db, Box<[u8]>)> {
         match self.ledger.waiters.is_empty() {
             true => Vec::new(),
@@ -64,7 +64,7 @@ impl Shard {
         self.ledger.stamps.keys().filter(|(db, key)| self.exists_in(*db, key)).cloned().collect()
     }
 
-    /// The same of keys for which nodes wait.
+    /// Like [`watched_anywhere`](Self::watched_anywhere), for keys for which nodes wait.
     pub(super) fn awaited_anywhere(&self) -> Vec<(Db, Box<[u8]>)> {
         self.ledger.waiters.keys().filter(|(db, key)| self.exists_in(*db, key)).collect()
     }
@@ -81,8 +81,8 @@ impl Shard {
             .collect()
     }
 
-    /// Removes what would come from another database to keys that are watched here and has expired: that is
-    /// no change, and would look like one when it is removed later.
+    /// Removes expired keys of another database that would come to keys that are watched here. That is no
+    /// change, and would look like one if they were removed later.
     pub(super) fn remove_what_comes_expired(&mut self, watched: Db, from: Db) {
         let db = self.db;
         self.begin(from, self.now);
@@ -99,9 +99,9 @@ impl Shard {
         }
     }
 
-    /// Whether there is somebody to ask before a command or to tell after it: nodes that wait, pins, tracking
-    /// clients, hearers, or changes that nobody has been told of. Then commands take the way that does so
-    /// before it lets the shard go.
+    /// Whether there are observers to ask before a command or to tell after it. These are waiting nodes,
+    /// pins, tracking clients, hearers, or changes that have not been reported. Then commands take the path
+    /// that does so before it releases the shard.
     #[inline(always)]
     pub fn has_observers(&self) -> bool {
         self.has_observers
@@ -113,13 +113,14 @@ impl Shard {
         self.is_only_logged
     }
 
-    /// Whether nodes wait for keys here, or keys are pinned: whether there is somebody to ask before a
-    /// command, of all [observers](Shard::has_observers).
+    /// Whether nodes wait for keys here, or keys are pinned: the [observers](Shard::has_observers) that must
+    /// be asked before a command.
     pub fn has_lines(&self) -> bool {
         !self.ledger.waiters.is_empty() || !self.pinned.is_empty()
     }
 
-    /// To be called when one who waits, pins, has read or hears has come or gone, or the sink was emptied.
+    /// Updates the observers' flags after a waiter, pin, reader or hearer has come or gone, or the sink was
+    /// emptied.
     pub(super) fn update_observers(&mut self) {
         self.ledger.observe();
         let has_others = self.has_lines()
@@ -147,18 +148,18 @@ impl Shard {
         self.ledger.waiters.is_awaited_unpinned(db, key)
     }
 
-    /// Those in a key's line, in the command's database, whom the key can serve with what it holds.
+    /// The waiters in a key's line, in the command's database, that the key can serve with its value.
     pub fn waiters_turns(&mut self, key: &Key<'_>) -> Turns {
         self.with_holds(key, |waiters, holds, db| waiters.turns(db, key.bytes, holds))
     }
 
-    /// The next one of them whom the key can serve still.
+    /// The next of these waiters that the key can still serve.
     pub fn next_waiter(&mut self, key: &Key<'_>, turns: &mut Turns) -> Option<Waiter> {
         self.with_holds(key, |waiters, holds, db| waiters.next(db, key.bytes, holds, turns))
     }
 
-    /// Looks at what a key of the command's database holds for those that wait for it. One that has expired
-    /// is gone then.
+    /// Calls `look` with the state of a key of the command's database, for the nodes that wait for it.
+    /// Removes an expired key first.
     fn with_holds<R>(&mut self, key: &Key<'_>, look: impl FnOnce(&Waiters, &Holds<'_>, Db) -> R) -> R {
         self.remove_if_expired(key);
         let entry = self.tables.get(self.db).and_then(|table| table.find(key.bytes, key.routed.place));
@@ -178,28 +179,28 @@ impl Shard {
         let _: Option<EntryRef<'_>> = self.peek(key);
     }
 
-    /// The nodes that wait for a key in any database and write a further one when they are served; the first
-    /// to come first, in each database.
+    /// The nodes that wait for a key in any database and write a further one when they are served. In each
+    /// database they are in the order of their arrival.
     pub fn reaching_waiters(&self, key: &[u8]) -> impl Iterator<Item = &Waiter> {
         self.ledger.waiters.reaching(key)
     }
 
-    /// Remembers that a client has read a key: it is told of the next change.
+    /// Records that a client has read a key: it is told of the next change.
     pub fn track(&mut self, key: &[u8], reader: Reader) -> Remembered {
         let remembered = self.ledger.tracked.get_or_insert_default().remember(key, reader);
         self.update_observers();
         remembered
     }
 
-    /// Forgets who has read what, with no word to anybody; says how much that was.
+    /// Forgets all readers without a notification; returns how much that was.
     pub fn forget_readers(&mut self) -> Remembered {
         let forgotten = self.ledger.tracked.as_mut().map(|tracked| tracked.forget_readers());
         self.update_observers();
         forgotten.unwrap_or_default()
     }
 
-    /// Forgets up to `n_max` keys that a client has read, with no word to it; says what is forgotten, and
-    /// whether that was all.
+    /// Forgets up to `n_max` keys that a client has read, without a notification. Returns how much that was,
+    /// and whether it was all.
     pub fn forget_reader(&mut self, reader: Reader, n_max: usize) -> (Remembered, bool) {
         let Some(tracked) = &mut self.ledger.tracked else { return (Remembered::default(), true) };
         let forgotten = tracked.forget_reader(reader, n_max);
@@ -207,14 +208,14 @@ impl Shard {
         forgotten
     }
 
-    /// Forgets who has read some key, as if it had changed; says whether there was one.
+    /// Forgets the readers of some key, as if it had changed; returns whether there was one.
     pub fn evict_readers(&mut self) -> bool {
         let is_evicted = self.ledger.forget_some_key();
         self.update_observers();
         is_evicted
     }
 
-    /// Has one hear of every change on this shard, or of none any more.
+    /// Begins or ends the reports of every change on this shard to a hearer.
     pub fn hear_all(&mut self, hearer: Hearer, hears: bool) {
         self.ledger.hear_all(hearer, hears);
         self.update_observers();
@@ -225,32 +226,32 @@ impl Shard {
         self.ledger.is_logged()
     }
 
-    /// Records, for the log, what the command under way has done to the selected database in other words than
-    /// its own, if changes are recorded.
+    /// Records the effect of the command under way on the selected database, in other words than its own.
+    /// Does so for the log, if changes are recorded.
     pub fn log(&self, words: &[&[u8]]) {
         if self.is_logged() {
             record::add(self.db, words.iter().copied());
         }
     }
 
-    /// Whether one hears of every change on this shard.
+    /// Whether a hearer is told of every change on this shard.
     pub fn is_heard_by(&self, hearer: Hearer) -> bool {
         self.ledger.is_heard_by(hearer)
     }
 
-    /// Says whose command changes keys from here on; 0 for no client's.
+    /// Sets the client whose command changes keys from here on; 0 for none.
     #[inline]
     pub fn set_author(&mut self, client: u64) {
         self.ledger.author = client;
     }
 
-    /// Whether something has happened that somebody is to be told of.
+    /// Whether there are changes that have not been reported.
     #[inline(always)]
     pub fn has_changes(&self) -> bool {
         self.ledger.has_changes()
     }
 
-    /// Adds what has happened since the last call, in order.
+    /// Appends the changes since the last call, in order.
     pub fn take_changes(&mut self, to: &mut Vec<Change>) {
         if self.ledger.has_changes() {
             self.ledger.take_changes(to);
@@ -258,13 +259,13 @@ impl Shard {
         }
     }
 
-    /// Tells of a look-up of a key that found nothing, on a shard apart.
+    /// Reports a look-up that found no key, on a shard apart.
     pub fn tell_miss(&mut self, db: Db, key: &[u8]) {
         self.ledger.missed(db, key);
         self.update_observers();
     }
 
-    /// Forgets the look-ups of a command that have found nothing: it is given up, and makes them once more.
+    /// Forgets the missed look-ups of a command that is given up and repeats them later.
     pub fn forget_misses(&mut self) {
         if self.ledger.has_changes() {
             self.ledger.forget_misses(None);
@@ -272,19 +273,20 @@ impl Shard {
         }
     }
 
-    /// Adds what has happened and nobody has been told of, in order, where nodes that wait cannot be served
-    /// yet: which of them are woken is kept for the [end](Self::take_changes) of this unit, or the next.
+    /// Appends the changes that have not been reported, in order, at a point where waiting nodes cannot be
+    /// served yet. The keys whose nodes must wake are kept for the [end](Self::take_changes) of this unit, or
+    /// the next.
     pub fn take_untold(&mut self, to: &mut Vec<Change>) {
         self.ledger.take_untold(to);
         self.update_observers();
     }
 
-    /// Adds a subscriber of a listener's to a channel; says whether it is the channel's first.
+    /// Adds a subscriber of a listener's to a channel; returns whether it is the channel's first.
     pub fn subscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
         self.channels.get_or_insert_default().subscribe(kind, channel, listener)
     }
 
-    /// Takes a subscriber of a listener's from a channel; says whether it was the channel's last.
+    /// Removes a subscriber of a listener's from a channel; returns whether it was the channel's last.
     pub fn unsubscribe(&mut self, kind: ChannelKind, channel: &[u8], listener: usize) -> bool {
         let Some(channels) = &mut self.channels else { return false };
         let was_last = channels.unsubscribe(kind, channel, listener);
@@ -294,7 +296,7 @@ impl Shard {
         was_last
     }
 
-    /// Who subscribes to a channel, if anybody does.
+    /// The subscribers of a channel, if there are any.
     pub fn audience(&self, kind: ChannelKind, channel: &[u8]) -> Option<&Audience> {
         self.channels.as_ref()?.audience(kind, channel)
     }

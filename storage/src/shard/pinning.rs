@@ -4,8 +4,8 @@ use super::Shard;
 use crate::{Db, Key, entry::EntryBox, event::Event};
 
 impl Shard {
-    /// Shares a live value, and keeps its key from being written until [`Shard::unpin`]; so are keys that are
-    /// not there.
+    /// Shares a live value, and keeps its key from being written until [`Shard::unpin`]. A missing key is
+    /// kept from being written, too.
     pub fn pin(&mut self, key: &Key<'_>) -> Option<EntryBox> {
         self.pinned.add(self.db, key.bytes);
         self.update_observers();
@@ -19,7 +19,7 @@ impl Shard {
         Some(entry.share())
     }
 
-    /// Lets a key of the command's database be written again.
+    /// Ends a pin of a key of the command's database.
     pub fn unpin(&mut self, key: &[u8]) {
         self.pinned.remove(self.db, key);
         self.ledger.wake(self.db, key, Event::Unpinned);

@@ -1,4 +1,4 @@
-//! Snapshots, as a shard gives itself to one. What holds meanwhile is told in `snapshot.rs`.
+//! A shard's part in a snapshot. `snapshot.rs` states the invariants.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::{
 
 /// Values of more elements than this are encoded without the hold.
 const LARGE_ELEMENTS: usize = 1024;
-/// And so are those of more bytes.
+/// Values of more bytes than this are encoded without the hold.
 const LARGE_BYTES: usize = 64 << 10;
-/// After so many buckets [`Shard::save_some`] asks whether to go on.
+/// The number of buckets after which [`Shard::save_some`] asks whether to go on.
 const BUCKETS_A_LOOK: usize = 4;
 
-/// How a snapshot is written.
+/// The form of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// As Redis's snapshots.
     Snapshot,
-    /// As the commands that make what is there.
+    /// The commands that recreate the data.
     Commands,
 }
 
@@ -54,17 +54,17 @@ fn is_large(entry: EntryRef<'_>) -> bool {
         || kinds::n_elements(entry).is_some_and(|n_elements| n_elements > LARGE_ELEMENTS)
 }
 
-/// How keys have been used, as a snapshot tells it, so that eviction goes on from there.
+/// The recorded uses of keys that a snapshot contains, so that eviction goes on from there.
 #[derive(Clone)]
 pub struct Uses(Option<Arc<Access>>);
 
 impl Uses {
-    /// What the policy in force keeps is told.
+    /// Includes the record that the policy in force keeps.
     pub fn told(keyspace: &Keyspace) -> Self {
         Uses(Some(keyspace.shared_access()))
     }
 
-    /// It is of no use, as nothing is evicted by it.
+    /// Includes none, as no key is evicted by it.
     pub fn left_out() -> Self {
         Uses(None)
     }
@@ -76,30 +76,29 @@ impl Uses {
 }
 
 impl Shard {
-    /// Whether a snapshot is being taken that this shard has yet to give something to.
+    /// Whether a snapshot is under way to which this shard has yet to give something.
     #[inline(always)]
     pub fn is_saving(&self) -> bool {
         self.is_saving
     }
 
-    /// Refuses, up to the next [`Shard::start`], to change a large value that must be saved before: that
-    /// takes long.
+    /// Refuses, up to the next [`Shard::start`], to change a large value that must be saved first, because
+    /// that takes long.
     pub fn refuse_unsaved(&mut self) {
         self.refuses_unsaved = true;
     }
 
-    /// Whether a key of a database holds a value that must be saved before it is changed, and that takes
-    /// long.
+    /// Whether a key of a database holds a value that must be saved before a change, and that takes long.
     pub fn is_large_unsaved(&self, db: Db, key: &Key<'_>) -> bool {
         let entry = self.tables.get(db).and_then(|table| table.find(key.bytes, key.routed.place));
         entry.is_some_and(|entry| self.ledger.is_large_unsaved(db, key.routed.place, entry))
     }
 
-    /// Begins to save all that the shard holds, as it is now. What must be saved before its turn goes to
+    /// Begins to save the present contents of the shard. Values that must be saved before their turn go to
     /// `early`.
     ///
     /// # Panics
-    /// If the shard has not given all to the last snapshot yet.
+    /// If the shard has not finished the last snapshot yet.
     pub fn begin_snapshot(&mut self, uses: Uses, form: Form, early: Arc<Early>) {
         assert!(self.ledger.saving.is_none(), "one snapshot is taken at a time");
         self.ledger.saving = Some(Box::new(Saving::new(form.format(), uses.0, early)));
@@ -107,11 +106,11 @@ impl Shard {
         self.ledger.observe();
     }
 
-    /// Goes on to save, through some buckets; adds what that gives. `more` says after each few whether to go
-    /// on.
+    /// Goes on to save, through some buckets, and appends the result. `more` is asked every few buckets
+    /// whether to go on.
     pub fn save_some(&mut self, to: &mut Parts, mut more: impl FnMut(&Parts) -> bool) -> SaveStep {
         let now = self.now;
-        // It stays where it is: whatever panics here, the walk can go on from there to clear the marks.
+        // It stays where it is, so that after a panic the walk can go on from there to clear the marks.
         let Some(saving) = &mut self.ledger.saving else { return SaveStep::Done };
         // Tables keep their places meanwhile.
         while let Some((db, table)) = self.tables.nth(saving.nth()) {
@@ -144,14 +143,14 @@ impl Shard {
         if is_done { SaveStep::Done } else { SaveStep::More }
     }
 
-    /// Ends a snapshot where it stands, whatever is still marked.
+    /// Ends a snapshot at once, with entries that are still marked.
     pub fn abandon_snapshot(&mut self) {
         self.ledger.saving = None;
         self.is_saving = false;
         self.update_observers();
     }
 
-    /// Has the rest of a snapshot be given to nobody.
+    /// Discards the rest of a snapshot.
     pub fn give_up_snapshot(&mut self) {
         if let Some(saving) = &mut self.ledger.saving {
             saving.give_up();

@@ -10,8 +10,8 @@ use crate::{
 
 /// The tables of one shard.
 ///
-/// The first database's lies in the shard itself: its line is fetched together with the shard's word. Those
-/// of other databases come into being with their first key.
+/// The first database's lies in the shard itself: its cache line is fetched together with the shard's word.
+/// Those of other databases are created with their first key.
 #[repr(C)]
 pub(crate) struct Tables {
     first: Table,
@@ -19,7 +19,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Tables that are found by the element `at` of `roots` and of `known`.
+    /// Makes tables that are found by the element `at` of `roots` and of `known`.
     pub(crate) fn new(roots: &Roots, known: &Arc<[Known]>, at: usize) -> Self {
         let others = NumberedTables::new(Arc::clone(known), at, roots.clone());
         Self { first: roots.table(at), others: Box::new(others) }
@@ -41,7 +41,8 @@ impl Tables {
         self.get(db).expect("a table stays while its shard is held").counts()
     }
 
-    /// The same, to be changed. Only [`or_make`](Self::or_make) gives one to add keys to.
+    /// Like [`get`](Self::get), mutable. Only [`or_make`](Self::or_make) returns one to which keys may be
+    /// added.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, db: Db) -> Option<&mut Table> {
         if db.0 == 0 {
@@ -51,7 +52,7 @@ impl Tables {
         self.others.get_mut(db.0)
     }
 
-    /// The table of a database, to add a key to. `empty_stay` says whether tables keep their
+    /// Returns the table of a database, to add a key to. `empty_stay` says whether tables keep their
     /// [places](Self::nth).
     #[inline(always)]
     pub(super) fn or_make(&mut self, db: Db, empty_stay: bool) -> &mut Table {
@@ -62,19 +63,18 @@ impl Tables {
         self.others.or_make(db.0, empty_stay)
     }
 
-    /// Tells the places of keys.
+    /// The router that computes the places of keys.
     #[inline]
     pub(super) fn router(&self) -> &Router {
         self.first.router()
     }
 
-    /// How many tables there are. Some may be empty.
+    /// The number of tables. Some may be empty.
     pub(super) fn len(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// A table by its place: first the first database's, then others in the order in which they came into
-    /// being.
+    /// Returns a table by its place: first the first database's, then others in the order of their creation.
     pub(super) fn nth(&self, nth: usize) -> Option<(Db, &Table)> {
         match nth.checked_sub(1) {
             None => Some((Db(0), &self.first)),
@@ -92,7 +92,7 @@ impl Tables {
         if db.0 == 0 { Some(0) } else { self.others.place_of(db.0).map(|nth| nth + 1) }
     }
 
-    /// Swaps what two databases hold. The tables keep their places.
+    /// Swaps the contents of two databases. The tables keep their places.
     pub(super) fn swap(&mut self, a: Db, b: Db, empty_stay: bool) {
         let holds_keys = |db| self.get(db).is_some_and(|table| !table.is_empty());
         if !holds_keys(a) && !holds_keys(b) {
@@ -106,7 +106,8 @@ impl Tables {
         }
     }
 
-    /// Takes over all that another shard has, which is empty then. There must be nothing here.
+    /// Takes over the contents of another shard's tables, which are empty afterwards. There must be none
+    /// here.
     pub(super) fn adopt(&mut self, other: &mut Tables) {
         self.first.swap_contents(&mut other.first);
         self.others.swap(&mut other.others);

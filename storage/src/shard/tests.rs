@@ -1,4 +1,4 @@
-//! What fills the sink, and what does not.
+//! The changes that fill the sink, and those that do not.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A shard that nobody observes.
+    /// Makes a shard without observers.
     fn unobserved() -> Self {
         let router = Router::new(KeyHasher::with_key(1, 2), 0, HashTags::Ignored);
         let (keyspace, mut shards) = Keyspace::new(router, 2);
@@ -29,7 +29,7 @@ impl Bench {
         Self { keyspace, shard }
     }
 
-    /// A shard on which somebody counts all changes.
+    /// Makes a shard on which a hearer counts all changes.
     fn counted() -> Self {
         let mut bench = Self::unobserved();
         bench.shard.hear_all(Hearer::new(0), true);
@@ -70,7 +70,7 @@ impl Bench {
         self.shard.begin(Db(0), now);
     }
 
-    /// What has happened, in words.
+    /// The events, in words.
     fn events(&mut self) -> Vec<String> {
         let changes = taken(&mut self.shard);
         assert!(changes.is_sorted_by_key(|change| change.order));
@@ -82,7 +82,7 @@ impl Bench {
     }
 }
 
-/// What has happened on a shard since the last call.
+/// The changes on a shard since the last call.
 fn taken(shard: &mut Shard) -> Vec<Change> {
     let mut changes = Vec::new();
     shard.take_changes(&mut changes);
@@ -243,7 +243,7 @@ fn flushes_and_swaps_are_told_once_a_database_and_wake_those_whose_keys_come_or_
     // There was nothing left to flush.
     bench.shard.flush();
     assert!(bench.events().is_empty());
-    // Slots do not look like addresses, so what waits to be freed would be a leak to AddressSanitizer.
+    // Slots do not look like addresses, so garbage that waits would be a leak to AddressSanitizer.
     while crate::reclaim::reclaim() {}
 }
 

@@ -1,4 +1,4 @@
-//! Values of a shard by type: found, made or replaced, to be read or to be changed through the guard.
+//! Values of a shard by type: found, made or replaced, for reading or for changes through the guard.
 
 use super::Shard;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Shard {
-    /// A live value, to be used.
+    /// Returns a live value for use.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -22,7 +22,7 @@ impl Shard {
         ValueRef::of(entry, now).map(Some)
     }
 
-    /// A live value, to be changed.
+    /// Returns a live value for a change.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -54,7 +54,7 @@ impl Shard {
         Ok(Some(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event)))
     }
 
-    /// A live value, to be read and changed: counts a hit or a miss, as a read does.
+    /// Returns a live value for reading and changing: counts a hit or a miss, as a read does.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -67,8 +67,8 @@ impl Shard {
         self.value_mut(key, event)
     }
 
-    /// A live value, to be changed; an empty one is made if the key is missing, and goes again if nothing is
-    /// put into it.
+    /// Returns a live value for a change. Makes an empty one if the key is missing, which is removed again if
+    /// it stays empty.
     ///
     /// # Errors
     /// If the key holds something else.
@@ -100,8 +100,7 @@ impl Shard {
         Ok(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event).with_new(is_new))
     }
 
-    /// An empty value in place of whatever the key held, to be filled; it goes again if nothing is put into
-    /// it.
+    /// Puts an empty value in place of the key's value. It is removed again if it stays empty.
     pub fn replace_value<'a, T: ValueType>(&'a mut self, key: &Key<'_>, event: Event) -> ValueMut<'a, T> {
         self.peek(key);
         self.marks.tear();
@@ -122,8 +121,8 @@ impl Shard {
         ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event).with_new(is_new)
     }
 
-    /// A value at a place of the command's database that is accepted, to be changed; no use of the key, and
-    /// it may have expired.
+    /// Returns a value at a place of the command's database that is accepted, for a change. It is no use of
+    /// the key, and the value may have expired.
     pub(super) fn value_at<'a, T: ValueType>(
         &'a mut self,
         place: Place,

@@ -1,4 +1,4 @@
-//! What is saved before its turn, on its way to the file.
+//! Early values: those saved before their turn, on their way to the file.
 
 use std::sync::{
     OnceLock,
@@ -11,16 +11,16 @@ use super::Encoded;
 
 /// Bytes of a chunk's memory. Each shard fills one.
 const CHUNK_BYTES: usize = 4 << 10;
-/// A chunk with so many bytes is full: mostly the next entry fits in, and the chunk need not grow.
+/// The size from which a chunk is full: mostly the next entry fits in, and the chunk need not grow.
 const FULL_BYTES: usize = CHUNK_BYTES - 512;
-/// Memory that chunks leave behind is kept up to so many of them.
+/// The number of chunks whose memory is kept for reuse.
 const SPARE_MAX: usize = 256;
 
 /// Full chunks of entries that were saved before their turn, of all shards.
 ///
-/// Writers of unsaved entries make them, and whoever writes the snapshot takes them at any time, with nothing
-/// held. Memory that has been written is used again: it stays as much as is on its way at one time, and in
-/// the caches.
+/// Writers of unsaved entries make them. The thread that writes the snapshot takes them at any time, with
+/// nothing held. Memory that has been written is used again. So there is only as much as is under way at one
+/// time, and it stays in the caches.
 #[derive(Default)]
 pub struct Early {
     full: SegQueue<Encoded>,
@@ -31,27 +31,27 @@ pub struct Early {
     limit: OnceLock<Limit>,
 }
 
-/// A chunk is never refused, as it is handed on under a hold. Instead somebody is told who keeps writers away
-/// from the shards.
+/// A chunk is never refused, as it is passed on under a hold. Instead a callback is called that keeps writers
+/// away from the shards.
 struct Limit {
     n_bytes: usize,
     tell: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Early {
-    /// Has `tell` be called under holds for each chunk that is handed on when there are so many bytes. To be
-    /// called once.
+    /// Sets a callback for chunks that are passed on when `n_bytes` are reached. It is called under holds.
+    /// Called once.
     pub fn limit(&self, n_bytes: usize, tell: impl Fn() + Send + Sync + 'static) {
         let limit = Limit { n_bytes, tell: Box::new(tell) };
         assert!(self.limit.set(limit).is_ok(), "there is one limit");
     }
 
-    /// Whether a chunk is to be handed on.
+    /// Whether a chunk must be passed on.
     pub(super) fn is_full(chunk: &Encoded) -> bool {
         chunk.bytes.len() >= FULL_BYTES
     }
 
-    /// Hands on a chunk, unless it is empty; returns an empty one.
+    /// Passes on a chunk, unless it is empty; returns an empty one.
     #[cold]
     pub(super) fn exchange(&self, chunk: Encoded) -> Encoded {
         if !chunk.bytes.is_empty() {
@@ -73,7 +73,7 @@ impl Early {
         Some(chunk)
     }
 
-    /// Takes memory back that has been written; returns it if it is none of a chunk, or there is enough.
+    /// Takes written memory back. Returns it if it is no chunk's, or there is enough.
     pub fn give_back(&self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         if bytes.capacity() != CHUNK_BYTES || self.spare.len() >= SPARE_MAX {
             return Some(bytes);
@@ -88,7 +88,7 @@ impl Early {
         self.n_bytes.load(Relaxed)
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     pub fn clear(&self) {
         while self.take().is_some() {}
         while self.spare.pop().is_some() {}

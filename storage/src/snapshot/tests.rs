@@ -1,4 +1,4 @@
-//! A shard that is changed at random while it is saved gives what it held at the cut, each key once.
+//! A shard that is changed at random while it is saved gives its contents at the cut, each key once.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ impl Choices {
     }
 }
 
-/// What a key holds: its fingerprint, and its deadline.
+/// The contents of a key: its fingerprint, and its deadline.
 type Held = (Digest, Option<Deadline>);
 type Contents = HashMap<(u32, Vec<u8>), Held>;
 
@@ -39,7 +39,7 @@ struct World {
     shard: Shard,
     choices: Choices,
     now: u64,
-    /// What has been given so far.
+    /// The parts that were given so far.
     parts: Parts,
 }
 
@@ -81,7 +81,7 @@ impl World {
         let router = *self.keyspace.router();
         let key = Key { bytes: &bytes, routed: router.route(&bytes) };
         let other = Key { bytes: &other, routed: router.route(&other) };
-        // Whoever would write a pinned key waits.
+        // A command that would write a pinned key waits.
         if self.shard.pinned_in(&bytes).is_some() || self.shard.pinned_in(other.bytes).is_some() {
             return;
         }
@@ -121,7 +121,7 @@ impl World {
                     }
                     let len = set.as_ref().len();
                     if len as u64 > N_LARGE {
-                        // What stays is a small set: another entry.
+                        // The rest is a small set: another entry.
                         let choices = &mut self.choices;
                         set.pop_many(len - 2, &mut || choices.below(u64::MAX), &mut |_| {});
                     }
@@ -158,7 +158,8 @@ impl World {
         self.shard.begin_snapshot(Uses::left_out(), Form::Snapshot, Arc::clone(self.keyspace.early()));
     }
 
-    /// One step of the walk; says whether it was the last. Sometimes full chunks are taken before it.
+    /// Makes one step of the walk; returns whether it was the last. Sometimes full chunks are taken before
+    /// it.
     fn step(&mut self) -> bool {
         if self.choices.below(3) == 0 {
             self.parts.encoded.extend(std::iter::from_fn(|| self.keyspace.early().take()));
@@ -173,7 +174,7 @@ impl World {
         step == SaveStep::Done
     }
 
-    /// Lets go of what is pinned, having read it.
+    /// Unpins the pinned keys, having read them.
     fn unpin(&mut self, given: &mut Given) {
         for PinnedPart { db, pinned_in, entry } in std::mem::take(&mut self.parts.pinned) {
             given.add(db, entry.as_ref());
@@ -184,7 +185,7 @@ impl World {
         }
     }
 
-    /// What is encoded, read back.
+    /// Reads encoded entries back.
     fn decode(&self, encoded: &Encoded, given: &mut Given) {
         let mut reader = Reader::new(&encoded.bytes);
         let mut n_keys = 0;
@@ -218,8 +219,8 @@ impl World {
 }
 
 impl Drop for World {
-    /// Frees what waits for threads that free in steps: AddressSanitizer does not find it in tables, whose
-    /// pointers carry more than an address.
+    /// Frees the garbage that is freed in steps. AddressSanitizer does not find it in tables, whose pointers
+    /// carry more than an address.
     fn drop(&mut self) {
         self.parts = Parts::default();
         while reclaim::reclaim() {}
@@ -227,7 +228,7 @@ impl Drop for World {
     }
 }
 
-/// What a snapshot has been given.
+/// The parts that a snapshot was given.
 #[derive(Default)]
 struct Given(Contents);
 
@@ -285,7 +286,7 @@ fn a_snapshot_is_what_was_there_at_the_cut() {
     }
 }
 
-/// One that is given up leaves nothing behind that would keep a key from the next.
+/// A snapshot that is given up leaves nothing that would keep a key from the next.
 #[test]
 fn after_a_snapshot_that_was_given_up_the_next_is_whole() {
     for seed in 100..120 {
@@ -332,7 +333,7 @@ fn after_a_step_that_panicked_the_next_snapshot_is_whole() {
     }
 }
 
-/// Whoever hands on a chunk at the limit tells of it.
+/// The thread that passes on a chunk at the limit calls the callback.
 #[test]
 fn the_limit_of_what_was_saved_early_is_told() {
     let early = Early::default();

@@ -1,4 +1,4 @@
-//! New sorted sets, collected member by member: what stores over a key and what is only sent.
+//! New sorted sets, collected member by member: results that are stored in a key or only sent.
 
 use super::{
     Iter, LARGE, PACKED,
@@ -30,7 +30,7 @@ impl Gathered {
         Gathered { table }
     }
 
-    /// Gives a member the score that `score` makes of the one that it has been given before.
+    /// Sets a member's score to that of `score`, which gets the member's previous score.
     pub fn put(&mut self, member: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
         let place = self.table.router().place(member);
         match self.table.find_mut(member, place) {
@@ -45,7 +45,7 @@ impl Gathered {
         }
     }
 
-    /// Adds a member that has not been given a score before; says whether it had not.
+    /// Adds a member that has not been given a score before; returns whether it had not.
     pub(crate) fn insert(&mut self, member: &[u8], score: f64) -> bool {
         let mut is_new = true;
         self.put(member, |old| {
@@ -55,7 +55,7 @@ impl Gathered {
         is_new
     }
 
-    /// Puts what was collected in order.
+    /// Puts the collected members in order.
     pub fn sort(self) -> Sorted {
         Sorted(self.into_large())
     }
@@ -65,7 +65,7 @@ impl Gathered {
     }
 }
 
-/// What was collected, in order.
+/// The collected members, in order.
 pub struct Sorted(pub(super) Large);
 
 impl Sorted {

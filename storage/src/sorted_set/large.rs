@@ -1,8 +1,8 @@
 //! Large sorted sets: a table from members to scores, and the order of its entries.
 //!
-//! **Memory**, beyond a member's bytes and the 8 of its score: the entry's header 8 and what its class rounds
-//! up, 10.6 for the slot in the table, 9.4 in the tree. That is 28 bytes for a member of 16 bytes, whose
-//! entry takes 32 without rounding.
+//! **Memory**, beyond a member's bytes and the 8 of its score: 8 for the entry's header and the rounding to
+//! its class, 10.6 for the slot in the table, 9.4 in the tree. That is 28 bytes for a member of 16 bytes,
+//! whose entry takes 32 without rounding.
 
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ impl Large {
         self.tree.len()
     }
 
-    /// What the members are in.
+    /// The table of the members.
     pub(super) fn table(&self) -> &Table {
         &self.table
     }
@@ -70,7 +70,7 @@ impl Large {
         Some((self.rank_of(Cut::Before(Point::Element(element))), element.score))
     }
 
-    /// How many elements are before a place.
+    /// The number of elements before a place.
     pub(super) fn rank_of(&self, cut: Cut<'_>) -> usize {
         self.tree.rank(cut, self.members())
     }
@@ -85,7 +85,7 @@ impl Large {
         Iter { members: self.members(), walk: self.tree.walk(ranks) }
     }
 
-    /// Fetches what removing the elements of some ranks touches, [`PREFETCH_MAX`] at the most.
+    /// Fetches the memory that a removal of some ranks touches, [`PREFETCH_MAX`] elements at most.
     pub(super) fn prefetch(&self, ranks: Range<usize>) {
         self.tree.walk(ranks.clone()).for_each(|handle| prefetch::for_read(handle.address()));
         let places: SmallVec<[Place; PREFETCH_MAX]> =
@@ -129,7 +129,7 @@ impl Large {
         verdict
     }
 
-    /// Removes a member; says whether it was there.
+    /// Removes a member; returns whether it was there.
     pub(super) fn remove(&mut self, member: &[u8]) -> bool {
         let place = self.table.router().place(member);
         let Some(entry) = self.table.find(member, place) else { return false };
@@ -153,7 +153,7 @@ impl Large {
         self.table.find_mut(member, place).expect("the tree had the member").remove();
     }
 
-    /// Panics unless all that must hold holds. Gives the number of leaves.
+    /// Panics unless all invariants hold. Returns the number of leaves.
     #[cfg(test)]
     pub(super) fn check(&self) -> usize {
         self.table.check_invariants();

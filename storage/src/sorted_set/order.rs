@@ -32,7 +32,7 @@ pub(super) fn score_order(one: f64, other: f64) -> Ordering {
 pub enum Limit<T> {
     /// Before everything.
     First,
-    /// Behind everything.
+    /// After everything.
     Last,
     /// At this, which is in the range.
     Including(T),
@@ -62,7 +62,7 @@ impl<T> Limit<T> {
     }
 }
 
-/// What elements are compared with.
+/// The point with which elements are compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Point<'a> {
     /// All that have this score.
@@ -78,17 +78,17 @@ pub(super) enum Point<'a> {
 pub(super) enum Cut<'a> {
     /// Before the first one.
     First,
-    /// Behind the last one.
+    /// After the last one.
     Last,
     /// Before those that are equal to the point.
     Before(Point<'a>),
-    /// Behind those that are equal to the point.
+    /// After those that are equal to the point.
     Behind(Point<'a>),
 }
 
 impl Cut<'_> {
-    /// Whether the place is behind an element of this score. `compare` compares its member with another; it
-    /// is called where the scores do not decide.
+    /// Whether the place is after an element of this score. `compare` compares its member with another; it is
+    /// called where the scores do not decide.
     #[inline]
     pub(super) fn is_behind(
         self,

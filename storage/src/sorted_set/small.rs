@@ -10,7 +10,7 @@ use crate::packed::{self, At, Element, Packed, Splice};
 /// Elements of a pair.
 const PAIR: usize = 2;
 
-/// What becomes of the sign of zeros in a small set.
+/// The treatment of the sign of zeros in a small set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZeroSign {
     /// It is dropped, as by everything that adds members to a small set.
@@ -19,13 +19,13 @@ pub(crate) enum ZeroSign {
     Kept,
 }
 
-/// How many members there are.
+/// The number of members.
 #[inline]
 pub(super) fn len(packed: Packed<'_>) -> usize {
     packed.len() / PAIR
 }
 
-/// Where a member is.
+/// The place of a member.
 #[inline]
 pub(super) fn find(packed: Packed<'_>, member: &[u8]) -> Option<At> {
     packed.find(packed.first()?, member, PAIR)
@@ -46,7 +46,7 @@ pub(super) fn to_score(element: Element<'_>) -> f64 {
     }
 }
 
-/// How many members are before a place.
+/// The number of members before a place.
 pub(super) fn rank_of(packed: Packed<'_>, cut: Cut<'_>) -> usize {
     match cut {
         Cut::First => 0,
@@ -148,7 +148,8 @@ fn format_score(score: f64, zero_sign: ZeroSign, with: impl FnOnce(&[u8])) {
     number::format_f64(if is_bare { 0.0 } else { score }, with);
 }
 
-/// Where a new element goes. What grows by the clock has its place at the end, so that is tried first.
+/// The place of a new element. Scores that grow with the clock have their place at the end, so that is tried
+/// first.
 fn place_for(packed: Packed<'_>, element: Ranked<'_>) -> At {
     let cut = Cut::Before(Point::Element(element));
     let n = len(packed);

@@ -9,19 +9,20 @@
 //!
 //! **Marks.** To compare an entry is to read it, which in a large set is a cache miss, and a binary search in
 //! a leaf would have seven. But an address leaves 20 bits of its word free. A leaf has a [`Ruler`], a line
-//! that maps scores to 20 bits without ever going against their order, and each word has the *mark* of its
-//! entry's score on it. Entries whose marks differ are told apart by them; only those with the mark of the
-//! score that is looked for are read. A ruler is laid over the scores that a leaf has, twice as long as they
-//! are, when the leaf is made, and again when splitting has left it with a few marks; scores beyond its ends
-//! have the first or the last mark. Where all scores are equal marks say nothing, and entries are compared.
+//! that maps scores to 20 bits and keeps their order. Each word has the *mark* of its entry's score on it.
+//! Marks tell entries apart if they differ. Only entries with the mark of the wanted score are read.
+//!
+//! A ruler is laid over the scores of a leaf, twice as long as they are, when the leaf is made. It is laid
+//! again when splitting has left the leaf with a few marks. Scores beyond its ends have the first or the last
+//! mark. Where all scores are equal, marks say nothing, and entries are compared.
 //!
 //! **Memory.** Leaves and nodes have up to 128 items, and room for as many as the allocator's class of their
 //! size holds. A leaf splits in two halves, so under random insertion sizes between 64 and 128 are as
 //! frequent as their reciprocals, and 64 / ln 2 = 92.3 items on average. Classes are 16 items apart, so 7.5
 //! words are free. A leaf's share of its node is 64 bytes (first element 16, count 8, ruler 16, vector 24)
-//! and about 10 % of free room. That is (92.3 + 7.5) × 8 / 92.3 + 71 / 92.3 = 9.4 bytes a member. Leaves that
-//! ascending insertion leaves behind have 64 items and no free room: 9.1 bytes. A leaf with fewer than 32
-//! items takes from a sibling or joins it.
+//! and about 10 % of free room. That is (92.3 + 7.5) × 8 / 92.3 + 71 / 92.3 = 9.4 bytes a member. Leaves
+//! after ascending insertion have 64 items and no free room: 9.1 bytes. A leaf with fewer than 32 items takes
+//! from a sibling or joins it.
 
 use std::{ops::Range, slice};
 
@@ -37,17 +38,17 @@ use crate::{
 
 /// The most items of a leaf or an inner node.
 const MAX: usize = 128;
-/// Who has fewer, and a sibling, takes from it or joins it.
+/// The least items of a node with a sibling; with fewer, it takes from the sibling or joins it.
 const MIN: usize = 32;
-/// Siblings with at most this many items together join; well below what makes one split again.
+/// Siblings with at most this many items together join. It is well below the size at which a node splits.
 const JOIN_MAX: usize = 96;
-/// How many items those have that are made of sorted ones.
+/// The items of a node that is made of sorted ones.
 const FRESH: usize = 112;
-/// Room for so many more items than there are is given back.
+/// The free room, in items, above which it is freed.
 const ROOM_MAX: usize = 24;
 /// A leaf whose marks span fewer than this gets a new ruler when it splits.
 const SPAN_MIN: u64 = 1 << 11;
-/// How many entries ahead of the one that is read are fetched.
+/// The number of entries that are fetched ahead of the one that is read.
 const AHEAD: usize = 6;
 
 /// Entries by score and member.
@@ -112,7 +113,7 @@ impl First {
     }
 }
 
-/// What is to be removed.
+/// The element that must be removed.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     Rank(usize),
@@ -148,7 +149,7 @@ impl Tree {
         self.allocated_bytes
     }
 
-    /// How many elements are before a place.
+    /// The number of elements before a place.
     pub(super) fn rank(&self, cut: Cut<'_>, members: Members<'_>) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -237,7 +238,7 @@ impl Tree {
 }
 
 impl Node {
-    /// How many items it has itself.
+    /// The number of the node's own items.
     fn width(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.handles.len(),
@@ -245,7 +246,7 @@ impl Node {
         }
     }
 
-    /// How many elements are below.
+    /// The number of elements below the node.
     fn len(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.handles.len(),
@@ -260,7 +261,7 @@ impl Node {
         }
     }
 
-    /// Adds an element. Gives the node that goes behind this one, if this one has split.
+    /// Adds an element. Returns the node that follows this one, if this one has split.
     fn insert(&mut self, handle: EntryHandle, element: Ranked<'_>, edit: &mut Edit<'_>) -> Option<Node> {
         match self {
             Node::Leaf(leaf) => leaf.insert(handle, element, edit).map(Node::Leaf),
@@ -268,7 +269,7 @@ impl Node {
         }
     }
 
-    /// Removes an element. The node may have too few items then: its parent sees to that.
+    /// Removes an element. The node may have too few items afterwards, which its parent corrects.
     fn remove(&mut self, target: &mut Target<'_>, edit: &mut Edit<'_>) -> EntryHandle {
         match self {
             Node::Leaf(leaf) => leaf.remove(*target, edit),
@@ -284,7 +285,7 @@ impl Leaf {
         leaf
     }
 
-    /// How many elements are before a place.
+    /// The number of elements before a place.
     fn position(&self, cut: Cut<'_>, members: Members<'_>) -> usize {
         let read = match cut.score() {
             Some(score) => self.marked(self.ruler.mark(score)),
@@ -297,8 +298,8 @@ impl Leaf {
         read.start + self.handles[read].partition_point(is_before)
     }
 
-    /// Where the elements with a mark are: those before have lower scores than any that has the mark, those
-    /// behind higher ones.
+    /// The range of the elements with a mark. Those before it have lower scores than any with the mark, those
+    /// after it higher ones.
     #[inline]
     fn marked(&self, mark: u64) -> Range<usize> {
         let start = self.handles.partition_point(|handle| handle.spare() < mark);
@@ -355,7 +356,7 @@ impl Leaf {
         }
     }
 
-    /// Lays the ruler anew if its marks tell few entries apart.
+    /// Lays the ruler again if its marks tell few entries apart.
     fn rule_anew(&mut self, members: Members<'_>) {
         let (first, last) = (self.handles[0], self.handles[self.handles.len() - 1]);
         let span = (last.spare() - first.spare()) >> (64 - SPARE_BITS);
@@ -364,7 +365,7 @@ impl Leaf {
         }
     }
 
-    /// Has two neighbours join, or share what they have; says whether all is in `self` now.
+    /// Joins two neighbours, or shares out their items; returns whether all are in `self` now.
     fn level(&mut self, right: &mut Leaf, edit: &mut Edit<'_>) -> bool {
         let n_before = self.handles.len();
         let joined = edit.level(&mut self.handles, &mut right.handles);
@@ -451,7 +452,7 @@ impl Inner {
         taken
     }
 
-    /// Has the children at `at` and behind it join, or share what they have.
+    /// Joins the child at `at` and the next one, or shares out their items.
     fn level_children(&mut self, at: usize, edit: &mut Edit<'_>) {
         let [left, right] =
             self.children.get_disjoint_mut([at, at + 1]).expect("a node has two children or more");
@@ -484,7 +485,7 @@ impl Inner {
         edit.level(&mut self.children, &mut right.children)
     }
 
-    /// Notes which element is the first below a child, if it is another than before.
+    /// Updates the first element below a child, if it has changed.
     #[inline]
     fn note_first(&mut self, at: usize, edit: &Edit<'_>) {
         if !self.children[at].first().is_of_entry_of(self.firsts[at].handle) {
@@ -493,8 +494,8 @@ impl Inner {
     }
 }
 
-/// A change under way: what it may read, and the bytes of the tree, which it counts. All vectors of a tree
-/// get their room here.
+/// A change under way: the entries that it may read, and the bytes of the tree, which it counts. All vectors
+/// of a tree get their room here.
 struct Edit<'m> {
     members: Members<'m>,
     allocated_bytes: usize,
@@ -529,22 +530,22 @@ impl Edit<'_> {
         }
     }
 
-    /// Takes off what is from `at` on. Neither half has more room than it needs.
+    /// Takes off the items from `at` on. Neither half has more room than it needs.
     fn split_off<T>(&mut self, vec: &mut Vec<T>, at: usize) -> Vec<T> {
         let tail = self.collect(vec.drain(at..));
         self.fit(vec);
         tail
     }
 
-    /// Gives back room, if there is much.
+    /// Frees room, if there is much.
     fn give_back<T>(&mut self, vec: &mut Vec<T>) {
         if vec.capacity() > capacity_for::<T>(vec.len() + ROOM_MAX) {
             self.fit(vec);
         }
     }
 
-    /// Moves the items to where there is just room for them. `shrink_to` would not do: allocators leave what
-    /// shrinks to a half where it is.
+    /// Moves the items to an allocation with just enough room. `shrink_to` would not do: allocators leave a
+    /// block that shrinks to a half in place.
     fn fit<T>(&mut self, vec: &mut Vec<T>) {
         if vec.capacity() > capacity_for::<T>(vec.len()) {
             let items = std::mem::take(vec);
@@ -553,7 +554,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Joins neighbours, or gives each a half of what both have; says whether it has joined them.
+    /// Joins neighbours, or gives each a half of their items; returns whether it has joined them.
     fn level<T>(&mut self, left: &mut Vec<T>, right: &mut Vec<T>) -> bool {
         let total = left.len() + right.len();
         let joins = total <= JOIN_MAX;
@@ -577,12 +578,12 @@ impl Edit<'_> {
         joins
     }
 
-    /// Notes that a vector is dropped.
+    /// Counts a vector that is dropped.
     fn release<T>(&mut self, vec: &Vec<T>) {
         self.allocated_bytes -= bytes_of(vec);
     }
 
-    /// Notes that an inner node is dropped.
+    /// Counts an inner node that is dropped.
     fn release_inner(&mut self, inner: &Inner) {
         self.release(&inner.firsts);
         self.release(&inner.n_below);
@@ -604,7 +605,7 @@ fn even_chunks<T, N>(
         .collect()
 }
 
-/// How many items fit where the allocator puts `len` of them.
+/// The number of items that fit where the allocator puts `len` of them.
 fn capacity_for<T>(len: usize) -> usize {
     if len == 0 { 0 } else { class_bytes(len * size_of::<T>()) / size_of::<T>() }
 }
@@ -613,7 +614,7 @@ fn bytes_of<T>(vec: &Vec<T>) -> usize {
     if vec.capacity() == 0 { 0 } else { class_bytes(vec.capacity() * size_of::<T>()) }
 }
 
-/// A line from scores to marks: what it maps to is never against the order of what it maps.
+/// A line from scores to marks that keeps the order of the scores.
 ///
 /// Subtracting a number and multiplying by a positive one keep the order of doubles, whatever is rounded, and
 /// so does cutting off at both ends. Both numbers are finite and the factor is positive, so that infinite
@@ -638,8 +639,7 @@ impl Ruler {
     /// The mark of a score, in the top bits.
     #[inline]
     fn mark(self, score: f64) -> u64 {
-        // The cast goes to the nearest number that there is, so what lies before the start has the first
-        // mark.
+        // The cast goes to the nearest number that exists, so scores before the start have the first mark.
         let mark = ((score - self.start) * self.marks_a_unit) as u64;
         mark.min(Self::N_MARKS - 1) << (64 - SPARE_BITS)
     }
@@ -655,11 +655,11 @@ impl Default for Ruler {
 #[derive(Clone)]
 pub(super) struct Walk<'a> {
     tree: &'a Tree,
-    /// Those to come.
+    /// The ranks that are left.
     ranks: Range<usize>,
-    /// What follows of the leaf at the front; may go beyond the ranks.
+    /// The rest of the leaf at the front; may go beyond the ranks.
     front: slice::Iter<'a, EntryHandle>,
-    /// What is left of the leaf at the back; may go beyond the ranks.
+    /// The rest of the leaf at the back; may go beyond the ranks.
     back: slice::Iter<'a, EntryHandle>,
 }
 
@@ -710,7 +710,7 @@ impl ExactSizeIterator for Walk<'_> {}
 
 #[cfg(test)]
 impl Tree {
-    /// Panics unless all that must hold of the structure holds. Gives the number of leaves.
+    /// Panics unless all invariants of the structure hold. Returns the number of leaves.
     pub(super) fn check(&self, members: Members<'_>) -> usize {
         let mut seen = Seen { previous: None, allocated_bytes: 0, n_leaves: 0, depth: None };
         let len = self.root.check(0, &mut seen, members);
@@ -722,7 +722,7 @@ impl Tree {
         seen.n_leaves
     }
 
-    /// How many different marks there are, leaf by leaf.
+    /// The number of different marks, leaf by leaf.
     pub(super) fn n_marks(&self) -> usize {
         let mut walk = self.walk(0..self.len);
         let mut n_marks = 0;

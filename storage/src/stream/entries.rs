@@ -1,4 +1,4 @@
-//! The entries of a stream, in nodes, and what is known of those that were.
+//! The entries of a stream, in nodes, and the record of former entries.
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -21,8 +21,8 @@ use crate::{
     time::Millis,
 };
 
-/// What a node costs in the tree beside its own allocation: a tree that grows at its end is little more than
-/// half full.
+/// The cost of a node in the tree apart from its own allocation: a tree that grows at its end is little more
+/// than half full.
 const NODE_TREE_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<Node>());
 
 /// Which identity a new entry is to have.
@@ -59,32 +59,32 @@ pub enum TrimTo {
     Id(StreamId),
 }
 
-/// How exactly a stream is trimmed.
+/// The precision of a trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// To the entry.
     Exact,
-    /// To the node: what would leave a node behind stays.
+    /// To the node: entries whose removal would leave a node stay.
     Nodes,
 }
 
-/// How a stream is trimmed.
+/// The way in which a stream is trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trim {
-    /// Which entries go.
+    /// The entries that go.
     pub to: TrimTo,
-    /// How exactly.
+    /// The precision.
     pub precision: Precision,
     /// The most entries to remove; no bound if there is none.
     pub limit: Option<u64>,
-    /// What is done about consumer groups.
+    /// The treatment of consumer groups.
     pub references: References,
 }
 
-/// What is done about consumer groups that have yet to deal with an entry that goes.
+/// The treatment of consumer groups that have yet to deal with a removed entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// They keep it among what is pending.
+    /// They keep it among their pending entries.
     #[default]
     Keep,
     /// They forget it.
@@ -107,12 +107,12 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Takes them apart, to be freed in steps.
+    /// Takes the entries apart, to be freed in steps.
     pub(super) fn demolish(self) -> Box<dyn Rubble> {
         Pieces::boxed(self.nodes.into_iter(), |(_, node)| free_node(node))
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub fn len(&self) -> u64 {
         self.n_live
     }
@@ -132,17 +132,17 @@ impl Entries {
         self.last
     }
 
-    /// The greatest identity of those that were deleted, not trimmed.
+    /// The greatest identity that was deleted, not trimmed.
     pub fn max_deleted_id(&self) -> StreamId {
         self.max_deleted
     }
 
-    /// How many were ever added.
+    /// The number of entries that were ever added.
     pub fn n_added(&self) -> u64 {
         self.n_added
     }
 
-    /// The nodes, with what they are kept under.
+    /// The nodes, with their keys in the tree.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (StreamId, &Node)> {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
@@ -152,12 +152,12 @@ impl Entries {
         self.node_bytes
     }
 
-    /// The last one that is there.
+    /// The identity of the last existing entry.
     pub fn last_live_id(&self) -> Option<StreamId> {
         self.range_backwards(StreamId::MIN, StreamId::MAX).next().map(|entry| entry.id())
     }
 
-    /// Whether there is one behind `id`.
+    /// Whether there is an entry after `id`.
     pub fn has_after(&self, id: StreamId) -> bool {
         !self.is_empty() && self.last_live_id().is_some_and(|last| last > id)
     }
@@ -167,7 +167,7 @@ impl Entries {
         self.range(id, id).next()
     }
 
-    /// For looking up many, one after the other.
+    /// Prepares to look up many entries, one after the other.
     pub fn look_ups(&self) -> LookUps<'_> {
         LookUps { entries: self, asked: None, node: None, next_node: None, met: None }
     }
@@ -182,8 +182,8 @@ impl Entries {
         RangeBackwards { nodes: self.nodes_between(from, to).rev(), node: None, from, to }
     }
 
-    /// About how many there are from one identity to another: those of all nodes that have some, deleted ones
-    /// included. Stops counting at `enough`.
+    /// The approximate number of entries from one identity to another: those of all nodes that have some,
+    /// with deleted ones. Stops counting at `enough`.
     pub fn about_between(&self, from: StreamId, to: StreamId, enough: usize) -> usize {
         let mut n = 0;
         for (_, node) in self.nodes_between(from, to) {
@@ -268,7 +268,7 @@ impl Entries {
         id.filter(|id| *id > last).ok_or(AddError::NotGreater)
     }
 
-    /// Deletes the entry of this identity; says whether there was one.
+    /// Deletes the entry of this identity; returns whether there was one.
     pub(super) fn delete(&mut self, id: StreamId) -> bool {
         let Some((&node_id, node)) = self.nodes.range_mut(..=id).next_back() else { return false };
         let bytes_before = heap_bytes(node);
@@ -292,7 +292,7 @@ impl Entries {
         true
     }
 
-    /// Removes entries from the start, of which `may_go` has the last word if it is `Some`; says how many.
+    /// Removes entries from the start; returns how many. `may_go` decides about each if it is `Some`.
     pub(super) fn trim(&mut self, trim: &Trim, mut may_go: Option<&mut dyn FnMut(StreamId) -> bool>) -> u64 {
         let (n_before, bytes_before) = (self.n_live, self.node_bytes);
         let mut removed = Vec::new();
@@ -351,14 +351,14 @@ impl Entries {
         Some(node)
     }
 
-    /// Notes which entry is the first now. It is not before `from`.
+    /// Finds the first entry. It is not before `from`.
     fn find_first(&mut self, from: StreamId) {
         let first = self.range(from, StreamId::MAX).next();
         self.first = first.map_or(StreamId::MIN, |entry| entry.id());
     }
 
-    /// Adds a node that comes from elsewhere, if its entries are behind all that are there. One in which all
-    /// are deleted is left out, since whoever reads would have to pass it.
+    /// Adds a node from elsewhere, if its entries are after all existing ones. A node whose entries are all
+    /// deleted is left out, since readers would have to pass it.
     pub(crate) fn append_node(&mut self, node_id: StreamId, node: Node) -> Option<()> {
         if self.n_live > 0 && self.last >= node_id {
             return None;
@@ -379,7 +379,7 @@ impl Entries {
         Some(())
     }
 
-    /// Sets what is known of entries that were.
+    /// Sets the record of former entries.
     pub(crate) fn set_last_id(
         &mut self,
         last: StreamId,
@@ -391,12 +391,12 @@ impl Entries {
         self.max_deleted = max_deleted.unwrap_or(self.max_deleted);
     }
 
-    /// Whether, as far as is known, entries were deleted from `from` on.
+    /// Whether entries were deleted from `from` on, by the record.
     pub(super) fn has_gaps_from(&self, from: StreamId) -> bool {
         !self.is_empty() && self.max_deleted != StreamId::MIN && self.max_deleted >= from
     }
 
-    /// How many entries had been added when the one of this identity was, if that can be told.
+    /// The number of entries that had been added when the one of this identity was, if it is known.
     pub(crate) fn n_added_until(&self, id: StreamId) -> Option<u64> {
         if self.n_added == 0 {
             return Some(0);
@@ -423,7 +423,7 @@ impl Trim {
     }
 }
 
-/// Frees a node, later if it is very long; says how many bytes it has freed at once.
+/// Frees a node, later if it is very long; returns the number of bytes that it has freed at once.
 fn free_node(node: Node) -> usize {
     let bytes = heap_bytes(&node);
     reclaim::free_piece(node, bytes)
@@ -433,7 +433,7 @@ fn heap_bytes(node: &Node) -> usize {
     class_bytes(node.capacity())
 }
 
-/// Whether a node takes another entry with texts of so many bytes.
+/// Whether a node takes another entry with this many bytes of texts.
 fn has_room(node: &Node, text_bytes: usize, thresholds: &Thresholds) -> bool {
     let max_bytes = match thresholds.stream_node_max_bytes() {
         1..=PACKED_MAX_BYTES => thresholds.stream_node_max_bytes(),
@@ -461,7 +461,7 @@ impl<'a> Iterator for Range<'a> {
         loop {
             for entry in self.node.iter_mut().flatten().filter(|entry| !entry.is_deleted()) {
                 if entry.id() > self.to {
-                    // No node is left: each begins behind what was before it.
+                    // No node is left: each begins after the entries before it.
                     break;
                 }
                 if entry.id() >= self.from {
@@ -491,7 +491,7 @@ impl<'a> Iterator for RangeBackwards<'a> {
         loop {
             for entry in self.node.iter_mut().flatten().filter(|entry| !entry.is_deleted()) {
                 if entry.id() < self.from {
-                    // This is the first node that was asked for.
+                    // This is the first node of the range.
                     break;
                 }
                 if entry.id() <= self.to {
@@ -505,16 +505,16 @@ impl<'a> Iterator for RangeBackwards<'a> {
 }
 
 /// Looks entries up by identity. Entries of a node lie one after the other and must be passed over to find
-/// one, so those that are asked for in their order are found in one pass over each node.
+/// one. So ordered look-ups need one pass over each node.
 pub struct LookUps<'a> {
     entries: &'a Entries,
-    /// What was looked for last; none if that was before the first node.
+    /// The last identity that was looked up; none if it was before the first node.
     asked: Option<StreamId>,
-    /// The rest of the node where it would be.
+    /// The rest of the node in which it would be.
     node: Option<Forwards<'a>>,
-    /// What the node after that is kept under.
+    /// The key of the next node in the tree.
     next_node: Option<StreamId>,
-    /// The first entry of the node that is not before what was looked for.
+    /// The first entry of the node that is not before the identity.
     met: Option<Entry<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! Consumer groups: what was delivered to whom, and what has not been acknowledged yet.
+//! Consumer groups: the delivered entries of each consumer, and those that are not acknowledged yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,10 +12,9 @@ use crate::{
     time::Millis,
 };
 
-/// What a pending entry costs in the two trees it is in: trees that grow at their end are little more than
-/// half full.
+/// The cost of a pending entry in its two trees: trees that grow at their end are little more than half full.
 const PENDING_BYTES: usize = 2 * (2 * size_of::<StreamId>() + size_of::<Pending>());
-/// What a consumer costs beside its name.
+/// The cost of a consumer apart from its name.
 const CONSUMER_BYTES: usize = size_of::<Option<Consumer>>() + 2 * size_of::<(Arc<[u8]>, u32)>();
 
 /// A consumer's place among those of its group.
@@ -30,20 +29,20 @@ struct Pending {
     consumer: ConsumerNumber,
 }
 
-/// What is known of a pending entry.
+/// A pending entry and its deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingEntry<'a> {
-    /// Which one it is. It may have been deleted since.
+    /// The entry's identity. It may have been deleted since.
     pub id: StreamId,
-    /// Whose it is.
+    /// The name of its consumer.
     pub consumer: &'a [u8],
-    /// When it was last delivered.
+    /// The time of the last delivery.
     pub delivered_at: Millis,
-    /// How often.
+    /// The number of deliveries.
     pub n_deliveries: u64,
 }
 
-/// One of those who share a group's entries.
+/// A consumer of a group's entries.
 #[derive(Clone)]
 pub struct Consumer {
     name: Arc<[u8]>,
@@ -58,17 +57,17 @@ impl Consumer {
         &self.name
     }
 
-    /// When it last asked for something.
+    /// The time of its last request.
     pub fn seen_at(&self) -> Millis {
         self.seen_at
     }
 
-    /// When it last got something to be acknowledged, if ever.
+    /// The time when it last got an entry to acknowledge, if ever.
     pub fn active_at(&self) -> Option<Millis> {
         self.active_at
     }
 
-    /// How many entries it has to acknowledge.
+    /// The number of entries that it has to acknowledge.
     pub fn n_pending(&self) -> usize {
         self.pending.len()
     }
@@ -79,7 +78,7 @@ impl Consumer {
 pub struct Group {
     last_delivered: StreamId,
     n_read: Option<u64>,
-    /// Each is among its consumer's, too.
+    /// The pending entries. Each is among its consumer's, too.
     pending: BTreeMap<StreamId, Pending>,
     /// By number; a number whose consumer was deleted is given out again.
     consumers: Vec<Option<Consumer>>,
@@ -108,34 +107,34 @@ impl Group {
         Group { last_delivered, n_read, ..Group::default() }
     }
 
-    /// The last entry that was delivered to anybody for the first time.
+    /// The last entry that was delivered to any consumer for the first time.
     pub fn last_delivered_id(&self) -> StreamId {
         self.last_delivered
     }
 
-    /// How many entries had been added when the last delivered one was, as far as is known.
+    /// The number of entries that had been added when the last delivered one was, if it is known.
     pub fn n_read(&self) -> Option<u64> {
         self.n_read
     }
 
-    /// How many entries are delivered and not acknowledged.
+    /// The number of entries that are delivered and not acknowledged.
     pub fn n_pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether an entry is.
+    /// Whether an entry is pending.
     pub fn is_pending(&self, id: StreamId) -> bool {
         self.pending.contains_key(&id)
     }
 
-    /// The entries that are, from one identity to another, both included.
+    /// The pending entries from one identity to another, both included.
     pub fn pending(&self, from: StreamId, to: StreamId) -> impl DoubleEndedIterator<Item = PendingEntry<'_>> {
         // A range must not be the wrong way round.
         let range = self.pending.range(from.min(to)..=to);
         range.filter(move |_| from <= to).map(|(id, pending)| self.describe(*id, *pending))
     }
 
-    /// Those of one consumer.
+    /// The pending entries of one consumer.
     pub fn pending_of<'a>(
         &'a self,
         consumer: &'a Consumer,
@@ -219,7 +218,7 @@ impl Group {
         Some(number)
     }
 
-    /// Notes that a consumer asks for something; makes it, if need be.
+    /// Records that a consumer sent a request; makes it, if need be.
     pub(super) fn see_consumer(&mut self, name: &[u8], now: Millis) -> ConsumerNumber {
         match self.by_name.get(name) {
             Some(&number) => {
@@ -230,12 +229,12 @@ impl Group {
         }
     }
 
-    /// Notes that a consumer gets something.
+    /// Records that a consumer gets an entry.
     pub(crate) fn note_active(&mut self, number: ConsumerNumber, now: Millis) {
         self.numbered_mut(number).active_at = Some(now);
     }
 
-    /// Deletes a consumer and what it has pending; says how much, if there is such a consumer.
+    /// Deletes a consumer and its pending entries; returns their number, if there is such a consumer.
     pub(super) fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.by_name.remove(name)?;
         let consumer = self.consumers[number.0 as usize].take().expect("numbers in use have a consumer");
@@ -252,7 +251,7 @@ impl Group {
         self.pending.range(from..).next().map(|(id, _)| *id)
     }
 
-    /// Gives an entry, pending or not, to a consumer.
+    /// Assigns an entry, pending or not, to a consumer.
     pub(crate) fn assign(
         &mut self,
         id: StreamId,
@@ -271,8 +270,8 @@ impl Group {
         self.numbered_mut(number).pending.insert(id);
     }
 
-    /// Gives a pending entry to a consumer if `judge`, which is told when it was delivered last and how
-    /// often, says how often it has been delivered then; says whether it did.
+    /// Assigns a pending entry to a consumer if `judge` agrees; returns whether it did. `judge` gets the time
+    /// and the number of the entry's deliveries, and returns their new number.
     pub(super) fn reassign(
         &mut self,
         id: StreamId,
@@ -290,8 +289,8 @@ impl Group {
         true
     }
 
-    /// Calls `each` with the entries that a consumer has pending from `from` on, at most `n`, and counts a
-    /// delivery of those for which it answers true.
+    /// Calls `each` with up to `n` pending entries of a consumer, from `from` on. Counts a delivery of those
+    /// for which it returns true.
     pub(super) fn redeliver(
         &mut self,
         number: ConsumerNumber,
@@ -310,7 +309,7 @@ impl Group {
         }
     }
 
-    /// Forgets a pending entry; says whether there was one.
+    /// Forgets a pending entry; returns whether there was one.
     pub(super) fn release(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
         self.numbered_mut(pending.consumer).pending.remove(&id);

@@ -1,4 +1,4 @@
-//! What a stream's groups do, and what is done through them.
+//! The groups of a stream, and the operations on a stream through its groups.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     time::Millis,
 };
 
-/// What a group costs in the tree beside what it owns.
+/// The cost of a group in the tree apart from the memory that it owns.
 const GROUP_TREE_BYTES: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<Group>());
 
 /// The groups of a stream.
@@ -21,7 +21,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Takes them apart, to be freed in steps: one group after the other.
+    /// Takes the groups apart, to be freed in steps: one group after the other.
     pub(super) fn demolish(self) -> Box<dyn Rubble> {
         Pieces::boxed(self.by_name.into_iter(), |(name, group)| {
             let bytes = group.allocated_bytes();
@@ -51,7 +51,7 @@ impl Groups {
         Some(result)
     }
 
-    /// Up to where entries have been delivered to every group; `None` without groups.
+    /// The last entry that was delivered to every group; `None` without groups.
     pub(super) fn delivered_to_all(&self) -> Option<StreamId> {
         self.by_name.values().map(Group::last_delivered_id).min()
     }
@@ -62,7 +62,7 @@ impl Groups {
         settled.is_some_and(|settled| settled < id) || self.by_name.values().any(|group| group.is_pending(id))
     }
 
-    /// Has every group forget an entry.
+    /// Makes every group forget an entry.
     pub(super) fn release(&mut self, id: StreamId) {
         for group in self.by_name.values_mut().filter(|group| group.is_pending(id)) {
             let bytes_before = group.allocated_bytes();
@@ -71,7 +71,7 @@ impl Groups {
         }
     }
 
-    /// Has every group forget the entries before one.
+    /// Makes every group forget the entries before one.
     pub(super) fn release_before(&mut self, id: StreamId) {
         for group in self.by_name.values_mut() {
             let bytes_before = group.allocated_bytes();
@@ -83,7 +83,7 @@ impl Groups {
         }
     }
 
-    /// Puts a group in; says whether there was none of this name.
+    /// Puts a group in; returns whether there was none of this name.
     pub(crate) fn create(&mut self, name: &[u8], group: Group) -> bool {
         if self.by_name.contains_key(name) {
             return false;
@@ -103,16 +103,16 @@ impl Groups {
     }
 }
 
-/// Whether what is delivered has to be acknowledged.
+/// Whether delivered entries must be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// It is pending until then.
+    /// The entry is pending until then.
     Expected,
-    /// It counts as dealt with at once.
+    /// The entry counts as dealt with at once.
     Needless,
 }
 
-/// What a consumer asks its group for.
+/// A consumer's request to its group.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
     /// The group.
@@ -125,42 +125,42 @@ pub struct Delivery<'a> {
     pub acknowledgement: Acknowledgement,
 }
 
-/// How a claim counts as a delivery.
+/// The effect of a claim on the number of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// It is one more.
+    /// The claim is one more delivery.
     OneMore,
-    /// It is none.
+    /// The claim is no delivery.
     AsBefore,
-    /// There have been so many then.
+    /// The number of deliveries is set to this.
     Exactly(u64),
 }
 
-/// Which entries a consumer can claim.
+/// The entries that a consumer can claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimable {
-    /// Those that are pending.
+    /// Pending entries.
     Pending,
-    /// Any that are there.
+    /// Any existing entries.
     Any,
 }
 
-/// How a consumer takes over what is pending.
+/// A consumer's takeover of pending entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The group.
     pub group: &'a [u8],
     /// The consumer, which is made if need be.
     pub consumer: &'a [u8],
-    /// For how long, in milliseconds, an entry must not have been delivered.
+    /// The time, in milliseconds, for which an entry must not have been delivered.
     pub idle_min: u64,
-    /// When it counts as delivered.
+    /// The time at which it counts as delivered.
     pub delivered_at: Millis,
-    /// How it counts as a delivery.
+    /// The effect on the number of deliveries.
     pub counting: Counting,
 }
 
-/// What [`StreamMut::auto_claim`] came to.
+/// The result of [`StreamMut::auto_claim`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoClaimed {
     /// The next pending entry to look at; none at the end.
@@ -169,11 +169,11 @@ pub struct AutoClaimed {
     pub deleted: Vec<StreamId>,
 }
 
-/// How many pending entries are looked at for each that may be claimed.
+/// The number of pending entries that are looked at for each that may be claimed.
 const ATTEMPTS_PER_CLAIM: usize = 10;
 
 impl Claim<'_> {
-    /// Takes over an entry that is there; says whether it could be claimed.
+    /// Takes over an existing entry; returns whether it could be claimed.
     fn take(&self, group: &mut Group, number: ConsumerNumber, id: StreamId, now: Millis) -> bool {
         let is_taken = group.reassign(id, number, self.delivered_at, |delivered_at, n_before| {
             let is_idle = now.0.saturating_sub(delivered_at.0) >= self.idle_min;
@@ -185,7 +185,7 @@ impl Claim<'_> {
         is_taken
     }
 
-    /// How often an entry has been delivered when it is claimed.
+    /// The number of deliveries of an entry after a claim.
     fn count(&self, n_before: u64) -> u64 {
         match self.counting {
             // RESTORE takes any number.
@@ -204,11 +204,11 @@ impl Stream {
     }
 }
 
-/// What groups do is no change that WATCH sees.
+/// WATCH sees no change in the operations of groups.
 impl StreamMut<'_> {
-    /// Makes a group; says whether there was none of this name.
+    /// Makes a group; returns whether there was none of this name.
     ///
-    /// What it is said to have read is never more than was ever added.
+    /// The number of entries that it has read is limited to the number ever added.
     pub fn create_group(&mut self, name: &[u8], last_delivered: StreamId, n_read: Option<u64>) -> bool {
         let is_new = self.edit(|stream, _| {
             let n_read = n_read.map(|n| n.min(stream.entries.n_added()));
@@ -218,7 +218,7 @@ impl StreamMut<'_> {
         is_new
     }
 
-    /// Sets what a group has read; says whether there is one of this name.
+    /// Sets the entries that a group has read; returns whether there is one of this name.
     pub fn set_group(&mut self, name: &[u8], last_delivered: StreamId, n_read: Option<u64>) -> bool {
         let is_there = self.edit(|stream, _| {
             let n_read = n_read.map(|n| n.min(stream.entries.n_added()));
@@ -228,7 +228,7 @@ impl StreamMut<'_> {
         is_there
     }
 
-    /// Deletes a group; says whether there was one of this name.
+    /// Deletes a group; returns whether there was one of this name.
     pub fn destroy_group(&mut self, name: &[u8]) -> bool {
         let was_there = self.edit(|stream, _| stream.groups.destroy(name));
         if was_there {
@@ -239,7 +239,7 @@ impl StreamMut<'_> {
         was_there
     }
 
-    /// Makes a consumer; says whether there was none of this name. `None` if there is no such group.
+    /// Makes a consumer; returns whether there was none of this name. `None` if there is no such group.
     pub fn create_consumer(&mut self, group: &[u8], consumer: &[u8]) -> Option<bool> {
         let is_new = self.edit(|stream, now| {
             stream.groups.with(group, |group| group.create_consumer(consumer, now).is_some())
@@ -248,7 +248,7 @@ impl StreamMut<'_> {
         is_new
     }
 
-    /// Deletes a consumer with what it has pending; says how much that was. `None` if there is no such group.
+    /// Deletes a consumer with its pending entries; returns their number. `None` if there is no such group.
     pub fn delete_consumer(&mut self, group: &[u8], consumer: &[u8]) -> Option<usize> {
         let deleted =
             self.edit(|stream, _| stream.groups.with(group, |group| group.delete_consumer(consumer)))?;
@@ -256,12 +256,12 @@ impl StreamMut<'_> {
         Some(deleted.unwrap_or(0))
     }
 
-    /// Notes that a consumer asks for something; makes it, if need be.
+    /// Records that a consumer sent a request; makes it, if need be.
     pub fn see_consumer(&mut self, group: &[u8], consumer: &[u8]) {
         self.edit_for(group, |group, _, now| group.see_consumer(consumer, now));
     }
 
-    /// Changes a group in the name of a consumer, which may come into being with that.
+    /// Changes a group in the name of a consumer, which may be created by that.
     fn edit_for<R>(
         &mut self,
         name: &[u8],
@@ -283,7 +283,7 @@ impl StreamMut<'_> {
         Some(result)
     }
 
-    /// Delivers what is new to a group; says how many entries.
+    /// Delivers new entries to a group; returns how many.
     pub fn deliver(&mut self, delivery: &Delivery<'_>, mut each: impl FnMut(&Entry<'_>)) -> usize {
         let delivered = self.edit_for(delivery.group, |group, entries, now| {
             let number = group.see_consumer(delivery.consumer, now);
@@ -304,8 +304,8 @@ impl StreamMut<'_> {
         delivered.unwrap_or(0)
     }
 
-    /// Delivers again what a consumer has pending from `from` on; says how many entries. Of those that were
-    /// deleted, `each` gets the identity only.
+    /// Delivers a consumer's pending entries again, from `from` on; returns how many. Of deleted ones, `each`
+    /// gets the identity only.
     pub fn redeliver(
         &mut self,
         delivery: &Delivery<'_>,
@@ -328,7 +328,7 @@ impl StreamMut<'_> {
         delivered.unwrap_or(0)
     }
 
-    /// Acknowledges entries; says how many were pending. `None` if there is no such group.
+    /// Acknowledges entries; returns how many were pending. `None` if there is no such group.
     pub fn acknowledge(&mut self, group: &[u8], ids: &[StreamId]) -> Option<usize> {
         let n_released = self.edit(|stream, _| {
             stream.groups.with(group, |group| ids.iter().filter(|id| group.release(**id)).count())
@@ -337,13 +337,13 @@ impl StreamMut<'_> {
         n_released
     }
 
-    /// Moves a group on, unless it is further already.
+    /// Moves a group forward, unless it is further already.
     pub fn skip_to(&mut self, group: &[u8], id: StreamId) {
         self.edit(|stream, _| stream.groups.with(group, |group| group.skip_to(id)));
         self.mark_changed_quietly();
     }
 
-    /// Takes over entries, unless they have been deleted: those are forgotten. `each` gets what was claimed.
+    /// Takes over entries, unless they have been deleted: those are forgotten. `each` gets the claimed ones.
     pub fn claim(
         &mut self,
         claim: &Claim<'_>,
@@ -364,7 +364,7 @@ impl StreamMut<'_> {
                         continue;
                     }
                 } else if claimable == Claimable::Any {
-                    // As in Redis, where what is forced counts as delivered once already.
+                    // As in Redis, where a forced claim counts as one delivery already.
                     group.assign(id, number, claim.delivered_at, claim.count(1));
                     group.note_active(number, now);
                 } else {
@@ -376,8 +376,8 @@ impl StreamMut<'_> {
         self.mark_changed_quietly();
     }
 
-    /// Takes over up to `n` entries that are pending, from `from` on. Those that have been deleted are
-    /// forgotten, and count. `each` gets what was claimed.
+    /// Takes over up to `n` pending entries, from `from` on. Deleted ones are forgotten, and count. `each`
+    /// gets the claimed ones.
     pub fn auto_claim(
         &mut self,
         claim: &Claim<'_>,

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! The head counts entries and has the names of the first entry's fields, which entries with the same names
-//! leave out. Times and numbers are stored as what they are more than the first entry's, which the node is
-//! kept under. The last element of an entry says how many come before it, so that entries can be read
-//! backwards; the head ends with 0. An entry that is deleted stays, with a flag, until the node goes as a
-//! whole.
+//! leave out. Times and numbers are stored as differences from the identity under which the tree keeps the
+//! node: the first entry's. The last element of an entry is the number of elements before it, so that entries
+//! can be read backwards; the head ends with 0. A deleted entry stays, with a flag, until the whole node
+//! goes.
 
 use super::StreamId;
 use crate::packed::{self, At, Element, Packed};
@@ -29,19 +29,20 @@ pub struct Node {
     bytes: Vec<u8>,
 }
 
-/// What becomes of an entry that [`Node::sift`] comes to.
+/// The decision about an entry in [`Node::sift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It stays.
     Stays,
     /// It is deleted.
     Goes,
-    /// It stays, and so do all behind it.
+    /// It stays, and so do all after it.
     Ends,
 }
 
 impl Node {
-    /// A node with one entry, which it is to be kept under, of these names and values in turn.
+    /// Makes a node with one entry of these names and values in turn. The entry's identity is the node's key
+    /// in the tree.
     pub fn new(fields: &[Element<'_>]) -> Self {
         let names = fields.iter().step_by(2).copied();
         let mut elements =
@@ -71,17 +72,17 @@ impl Node {
         self.bytes.capacity()
     }
 
-    /// Gives back what room the node has for more.
+    /// Frees the room that the node has for more.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
 
-    /// How many entries it has.
+    /// The number of live entries.
     pub fn n_live(&self) -> usize {
         self.head_count(self.first())
     }
 
-    /// How many entries it had besides.
+    /// The number of deleted entries.
     pub fn n_deleted(&self) -> usize {
         self.head_count(self.packed().behind(self.first()))
     }
@@ -185,7 +186,7 @@ thread_local! {
 /// Where things are in a node.
 #[derive(Clone, Copy)]
 struct Head {
-    /// What the node is kept under.
+    /// The key of the node in the tree.
     id: StreamId,
     n_fields: usize,
     /// The first name, or the closing 0 if there is none.
@@ -205,7 +206,7 @@ impl Head {
         Head { id, n_fields, names, entries: packed.behind(closing) }
     }
 
-    /// The entry at `at`, and what is behind it.
+    /// The entry at `at`, and the place after it.
     #[inline]
     fn entry<'a>(&self, packed: Packed<'a>, at: At) -> (Entry<'a>, At) {
         #[cfg(test)]
@@ -249,17 +250,17 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Which one it is.
+    /// The entry's identity.
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// How many fields it has.
+    /// The number of fields.
     pub fn n_fields(&self) -> usize {
         self.n_fields
     }
 
-    /// Whether it is there no more.
+    /// Whether it is deleted.
     pub fn is_deleted(&self) -> bool {
         self.is_deleted
     }

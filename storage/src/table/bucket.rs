@@ -8,18 +8,17 @@ use crate::hash::{Place, TAG_BEGINS_AT};
 /// Entries a bucket.
 pub(super) const SLOTS: usize = 7;
 
-/// Position bits that a slot keeps beside the address of its entry: the top ones.
+/// Position bits that a slot keeps besides the address of its entry: the top ones.
 const SLOT_POSITION_BITS: u32 = SPARE_BITS - 1;
 
 const _: () = assert!(SLOT_POSITION_BITS == TAG_BEGINS_AT, "the tag is what follows in the position");
 
-/// Position bits that a bucket knows of an entry: those, and all of the tag's but the last, which is set
+/// Position bits of an entry that its bucket knows: those, and all of the tag's but the last, which is set
 /// where the tag would be 0.
 pub(super) const KNOWN_POSITION_BITS: u32 = SLOT_POSITION_BITS + 7;
 
-/// The last bit that a slot has beside the address: whether its entry goes on in a second cache line. So
-/// nobody fetches a line for nothing, which with many small entries takes as long as to fetch one that is
-/// needed.
+/// The last spare bit of a slot: whether its entry extends into a second cache line. So no prefetch of that
+/// line is in vain. With many small entries such a prefetch takes as long as one that is needed.
 const SPANS_LINES: u64 = 1 << (64 - SPARE_BITS);
 
 const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
@@ -90,7 +89,7 @@ impl Tags {
         Tags(if has { self.0 | bit } else { self.0 & !bit })
     }
 
-    /// Says whether an entry that would like to be here, or passed by, is further on.
+    /// Whether an entry whose home is here, or that passed by, is further on.
     #[inline]
     pub(super) fn is_overflowed(self) -> bool {
         self.0 & OVERFLOWED != 0
@@ -125,8 +124,8 @@ impl Iterator for SlotSet {
     }
 }
 
-/// What a slot says: the entry's address, the top 19 bits of the entry's position where they are in a
-/// position too, and whether the entry spans cache lines.
+/// The content of a slot: the entry's address, the top 19 bits of its position at the place that they have in
+/// a position, and whether it spans cache lines.
 #[derive(Clone, Copy)]
 pub(super) struct SlotWord(EntryHandle);
 
@@ -137,13 +136,13 @@ impl SlotWord {
         SlotWord(EntryHandle::new(entry.into_raw(), position & !SPANS_LINES | spans_lines))
     }
 
-    /// Where the entry is; to be prefetched or, by the holder, read.
+    /// The address of the entry, to prefetch or, for the holder, to read.
     #[inline]
     pub(super) fn address(self) -> *mut u8 {
         self.0.address()
     }
 
-    /// Whether the entry goes on in the line behind the one where it starts.
+    /// Whether the entry extends into the cache line after the one where it starts.
     #[inline]
     pub(super) fn spans_lines(self) -> bool {
         self.0.spare() & SPANS_LINES != 0
@@ -155,7 +154,7 @@ impl SlotWord {
         self.0.spare() & !SPANS_LINES
     }
 
-    /// Says whether the entry may be at this place, as far as the slot knows.
+    /// Whether the entry may be at this place, as far as the slot knows.
     #[inline]
     pub(super) fn agrees_with(self, place: Place) -> bool {
         (self.0.word().addr() as u64 ^ place.position()) >> (64 - SLOT_POSITION_BITS) == 0
@@ -170,9 +169,11 @@ impl SlotWord {
         unsafe { self.0.entry() }
     }
 
+    /// Takes ownership of the entry.
+    ///
     /// # Safety
-    /// The slot was an occupied one of a live table, and is empty or overwritten now or before anybody reads
-    /// it again.
+    /// The slot was an occupied one of a live table. It is empty or overwritten now, or before the next read
+    /// of it.
     #[inline]
     pub(super) unsafe fn into_entry(self) -> EntryBox {
         // SAFETY: an occupied slot owns its entry, and has given it up.
@@ -219,7 +220,7 @@ impl Bucket {
         content
     }
 
-    /// What an occupied slot says.
+    /// The content of an occupied slot.
     #[inline]
     pub(super) fn content(&self, slot: usize) -> Content {
         let tags = self.tags();
@@ -233,7 +234,7 @@ impl Bucket {
     }
 }
 
-/// An occupied slot with what its bucket says of it; moves between buckets as it is.
+/// An occupied slot with its tag and marks; moves between buckets unchanged.
 #[derive(Clone, Copy)]
 pub(super) struct Content {
     pub(super) word: SlotWord,

@@ -1,10 +1,10 @@
-//! What a table held before it was flushed.
+//! The entries that a table held before it was flushed.
 
 use super::directory::DirectoryRef;
 use crate::entry::EntryBox;
 
-/// All entries of a table that has been emptied at a stroke, to be freed in steps; as an iterator it hands
-/// them out. What is left is freed when it drops.
+/// All entries of a table that has been emptied at once, to be freed in steps. As an iterator it hands them
+/// out. Its drop frees the rest.
 pub struct Detached {
     directory: Option<DirectoryRef>,
     /// The first word of the segment that is being emptied, and its bucket.
@@ -13,8 +13,8 @@ pub struct Detached {
     len: usize,
 }
 
-// SAFETY: nothing leads to the structure any more but this, which owns the entries in it; prefetchers who
-// still read it read atomics.
+// SAFETY: only this leads to the structure, and it owns the entries in it. Prefetchers that still read the
+// structure read atomics.
 unsafe impl Send for Detached {}
 
 impl Detached {

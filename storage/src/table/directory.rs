@@ -24,11 +24,11 @@ const DEPTH_SHIFT: u32 = ADDRESS_BITS;
 const COUNT_SHIFT: u32 = 54;
 const N_BUCKETS_MASK: usize = 0x3f;
 
-/// What a directory begins with; 2^depth words follow in the same allocation.
+/// The header of a directory; 2^depth words follow in the same allocation.
 #[repr(C)]
 pub(super) struct Directory {
     depth: u32,
-    /// How many segments are as deep as the directory; at none, it can halve. Of the holder only.
+    /// The number of segments as deep as the directory; at none, it can halve. For the holder only.
     n_deepest: AtomicU32,
 }
 
@@ -80,7 +80,7 @@ impl DirectoryRef {
 
     #[inline]
     fn header(&self) -> &Directory {
-        // SAFETY: the directory lives while whoever has `self` holds or is pinned, and only its atomics
+        // SAFETY: the directory lives while the owner of `self` holds or is pinned, and only its atomics
         // change.
         unsafe { self.0.as_ref() }
     }
@@ -90,10 +90,10 @@ impl DirectoryRef {
         1 << self.depth()
     }
 
-    /// Which word leads to a position.
+    /// Returns the index of the word that leads to a position.
     #[inline]
     pub(super) fn index(self, position: u64) -> usize {
-        // A shift by 64 is what depth 0 asks for, so it is made in two steps.
+        // A shift by 64, for depth 0, overflows, so it is made in two steps.
         ((position >> 1) >> (63 - self.depth())) as usize
     }
 
@@ -101,7 +101,7 @@ impl DirectoryRef {
     pub(super) fn word(&self, index: usize) -> &AtomicPtr<Bucket> {
         debug_assert!(index < self.n_words());
         // SAFETY: `index` comes from `index` or a loop over `n_words`, so the word is within the allocation,
-        // which lives while whoever has `self` holds or is pinned.
+        // which lives while the owner of `self` holds or is pinned.
         unsafe { self.0.add(1).cast::<AtomicPtr<Bucket>>().add(index).as_ref() }
     }
 
@@ -110,11 +110,11 @@ impl DirectoryRef {
     pub(super) fn word_for(self, index: usize, _pinned: &Guard) -> &AtomicPtr<Bucket> {
         debug_assert!(index < self.n_words());
         // SAFETY: `index` comes from `index`, so the word is within the allocation, which is not freed while
-        // who saw it is pinned.
+        // a thread that saw it is pinned.
         unsafe { self.0.add(1).cast::<AtomicPtr<Bucket>>().add(index).as_ref() }
     }
 
-    /// The segment that a word leads to. For the holder, whom no ordering need tell what is there.
+    /// Returns the segment to which a word leads. For the holder, which needs no ordering.
     #[inline]
     pub(super) fn segment(self, index: usize) -> SegmentWord {
         SegmentWord(self.word(index).load(Relaxed))
@@ -122,19 +122,19 @@ impl DirectoryRef {
 
     #[inline]
     pub(super) fn set_segment(self, index: usize, segment: SegmentWord) {
-        // Release pairs with the Acquire in `SegmentWord::acquire`, also when only the count changes: a store
-        // in between would else cut prefetchers off from the one that made the segment known.
+        // Release pairs with the Acquire in `SegmentWord::acquire`, also when only the count changes.
+        // Otherwise a store in between would cut prefetchers off from the one that published the segment.
         self.word(index).store(segment.0, Release);
     }
 
-    /// The first of the words that lead to a segment of this depth; the one whose count is kept.
+    /// Returns the first of the words that lead to a segment of this depth; its count is kept.
     #[inline]
     pub(super) fn first_index(self, index: usize, depth: u32) -> usize {
         let words_log2 = self.depth() - depth;
         index >> words_log2 << words_log2
     }
 
-    /// Lets all words of a segment's interval lead to it; `index` is any of them.
+    /// Makes all words of a segment's interval lead to it; `index` is any of them.
     pub(super) fn publish(self, index: usize, segment: Segment, count: usize) {
         let first = self.first_index(index, segment.depth());
         for index in first..first + (1 << (self.depth() - segment.depth())) {
@@ -155,9 +155,10 @@ impl DirectoryRef {
     }
 }
 
-/// What a word of a directory says, all at once so that prefetchers see it agree: the segment's address (a
-/// multiple of 64 below 2⁴⁸), in its low 6 bits the number of buckets less one, above it the segment's depth
-/// (6 bits) and its count of entries (10 bits, kept only in the first word of the segment).
+/// The content of a word of a directory, in one word so that prefetchers see it consistent. It is the
+/// segment's address (a multiple of 64 below 2⁴⁸) and three numbers. The low 6 bits are the number of buckets
+/// less one. Above the address are the segment's depth (6 bits) and its count of entries (10 bits, kept only
+/// in the first word of the segment).
 #[derive(Clone, Copy)]
 pub(super) struct SegmentWord(*mut Bucket);
 
@@ -173,7 +174,7 @@ impl SegmentWord {
         }))
     }
 
-    /// What a word says, for prefetchers.
+    /// Reads a word, for prefetchers.
     #[inline]
     pub(super) fn acquire(word: &AtomicPtr<Bucket>) -> Self {
         // Acquire pairs with the Release in `set_segment`: the segment is seen zeroed at least.
@@ -185,8 +186,8 @@ impl SegmentWord {
         let word = self.0.addr();
         let start = self.0.map_addr(|word| word & ((1 << ADDRESS_BITS) - 1) & !N_BUCKETS_MASK);
         let depth = (word >> DEPTH_SHIFT) as u32 & 0x3f;
-        // SAFETY: words are only made by `new`, of live segments, whose address is not null; what replaces
-        // them retires them.
+        // SAFETY: words are only made by `new`, of live segments, whose address is not null. Code that
+        // replaces a word retires its segment.
         unsafe { Segment::from_raw(NonNull::new_unchecked(start), (word & N_BUCKETS_MASK) + 1, depth) }
     }
 
@@ -196,18 +197,18 @@ impl SegmentWord {
     }
 }
 
-/// The word from which a table is found: null if the table is empty.
+/// The word that leads to a table's directory: null if the table is empty.
 ///
-/// It changes only when a table's directory is replaced, and lies apart from the tables, whose counts change
-/// with each insert. So the lines of an array of roots can be in the caches of all cores.
+/// It changes only when a table's directory is replaced. It lies apart from the tables, whose counts change
+/// with each insert. So the cache lines of an array of roots can be in the caches of all cores.
 #[repr(transparent)]
 pub struct Root(AtomicPtr<Directory>);
 
-/// The root of no table. Not a directory's address, since directories are aligned to 8.
+/// The root of no table. It is no directory's address, since directories are aligned to 8.
 const UNCLAIMED: usize = 1;
 
 impl Root {
-    /// The root of a table that has nothing yet.
+    /// The root of an empty table.
     pub(super) const fn empty() -> Self {
         Root(AtomicPtr::new(std::ptr::null_mut()))
     }
@@ -239,7 +240,7 @@ impl Root {
 
     fn claim(&self) -> bool {
         let unclaimed = std::ptr::without_provenance_mut(UNCLAIMED);
-        // Acquire pairs with the Release in `unclaim`: the former table is quite gone.
+        // Acquire pairs with the Release in `unclaim`: nothing is left of the former table.
         self.0.compare_exchange(unclaimed, std::ptr::null_mut(), Acquire, Relaxed).is_ok()
     }
 
@@ -254,10 +255,10 @@ impl Root {
     }
 }
 
-/// What a table counts. Its holder writes, anyone may read: each number at a moment of its own, also in the
-/// midst of a command.
+/// The counts of a table. Its holder writes, and any thread may read. Each number is read at its own moment,
+/// also in the middle of a command.
 ///
-/// Those of two tables have no line in common: their holders may be two.
+/// The counts of two tables share no cache line: their holders may be two.
 #[derive(Default)]
 #[repr(align(64))]
 pub struct Counts {
@@ -274,11 +275,11 @@ impl Counts {
         self.n_partly.get()
     }
 
-    /// Notes that an entry has parts with deadlines of their own now, or has none any more.
+    /// Records that an entry now has parts with deadlines of their own, or has none any more.
     pub(crate) fn count_partly(&self, before: bool, after: bool) {
         match (before, after) {
             (false, true) => self.n_partly.add(1),
-            // A table that has become empty counts anew, before it is told that its last entry has gone.
+            // A table that has become empty starts its counts anew, before its last entry is reported gone.
             (true, false) => self.n_partly.set(self.n_partly.get().saturating_sub(1)),
             _ => {}
         }
@@ -308,7 +309,7 @@ impl Counts {
     }
 }
 
-/// A number with one writer, which needs no read-modify-write for that.
+/// A number with one writer, which therefore needs no read-modify-write.
 #[derive(Default)]
 pub(super) struct Count(AtomicUsize);
 
@@ -340,11 +341,11 @@ impl Count {
     }
 }
 
-/// The bytes of a table. What the tables of the data set have is added up for `maxmemory` as it changes.
+/// The bytes of a table. Changes of the data set's tables are added up for `maxmemory`.
 #[derive(Default)]
 pub(super) struct Bytes {
     n: Count,
-    /// The table is part of a value: its bytes are among those of its entry, which are counted.
+    /// Whether the table is part of a value: its bytes are among those of its entry, which are counted.
     is_part: AtomicBool,
 }
 
@@ -364,7 +365,7 @@ impl Bytes {
         self.replace(n, 0);
     }
 
-    /// Counts what had `before` bytes, and has `after` now.
+    /// Replaces `before` bytes in the count by `after`.
     #[inline]
     pub(super) fn replace(&self, before: usize, after: usize) {
         self.n.set(self.n.get() + after - before);
@@ -383,17 +384,17 @@ impl Bytes {
         self.n.swap(&other.n);
     }
 
-    /// Notes that the table is part of a value.
+    /// Marks the table as part of a value.
     pub(super) fn be_part(&self) {
         self.is_part.store(true, Relaxed);
     }
 }
 
-/// The roots of many tables, side by side, with the router that tells the places of their keys, and the
-/// tables' counts.
+/// The roots of many tables, side by side, with their counts and the router that computes the places of their
+/// keys.
 ///
-/// A keyspace has one for the tables of its first database, a shard each. (For those of the others see
-/// `numbered.rs`.)
+/// A keyspace has one for the tables of its first database, one table a shard. For the tables of other
+/// databases see `numbered.rs`.
 #[derive(Clone)]
 pub struct Roots {
     shared: Arc<Shared>,
@@ -407,7 +408,7 @@ struct Shared {
 }
 
 impl Roots {
-    /// Roots for so many tables, which do not exist yet.
+    /// Makes roots for `n_tables` tables, which do not exist yet.
     pub fn new(n_tables: usize, router: Router, fill: Fill) -> Self {
         let unclaimed = || Root(AtomicPtr::new(std::ptr::without_provenance_mut(UNCLAIMED)));
         let roots = (0..n_tables).map(|_| unclaimed()).collect();
@@ -416,7 +417,7 @@ impl Roots {
         Roots { shared: Arc::new(Shared { router, fill, roots, counts }) }
     }
 
-    /// Takes a root, and the counts beside it, for a table that is about to be made.
+    /// Claims a root, and its counts, for a table that is about to be made.
     ///
     /// # Panics
     /// If the root has a table already, or there is no such root.
@@ -438,13 +439,13 @@ impl Roots {
         &self.shared.counts[index]
     }
 
-    /// The router that tells the places of the tables' keys.
+    /// The router that computes the places of the tables' keys.
     #[inline]
     pub fn router(&self) -> &Router {
         &self.shared.router
     }
 
-    /// How full the tables' segments get.
+    /// The fill limit of the tables' segments.
     #[inline]
     pub(super) fn fill(&self) -> Fill {
         self.shared.fill

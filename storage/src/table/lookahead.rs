@@ -1,9 +1,9 @@
-//! Prefetching in stages: what a thread does with a batch of keys before it runs their commands.
+//! Prefetching in stages: the work on a batch of keys before their commands run.
 //!
-//! Each stage reads what the one before it has asked the cache for, and asks for the next. Run stage by stage
-//! over up to [`PREFETCH_MAX`] keys, the misses of all keys overlap. The stages need no hold: they read
-//! structure under an epoch pin, see the table as it is or has just been, and never read an entry. What they
-//! ask for in vain costs a little time and nothing else.
+//! Each stage reads the memory that the one before it has requested, and requests the next. Run stage by
+//! stage over up to [`PREFETCH_MAX`] keys, the misses of all keys overlap. The stages need no hold. They read
+//! structure under an epoch pin, see the table as it is or has just been, and never read an entry. A request
+//! in vain costs a little time and nothing else.
 
 use std::sync::atomic::AtomicPtr;
 
@@ -15,15 +15,16 @@ use super::{
 };
 use crate::{hash::Place, prefetch};
 
-/// So many keys are fetched together: about as many lines as a core has under way at once, twice.
+/// The number of keys that are fetched together: about twice the cache lines that a core has under way at
+/// once.
 pub const PREFETCH_MAX: usize = 32;
 
-/// Runs the stages that follow the first for so many places, [`PREFETCH_MAX`] at most, each with its table's
+/// Runs the stages that follow the first for `n` places, [`PREFETCH_MAX`] at most, each with its table's
 /// root.
 #[inline(always)]
 pub fn prefetch_behind_roots<'r>(n: usize, at: impl Fn(usize) -> (&'r Root, Place)) {
     debug_assert!(n <= PREFETCH_MAX);
-    // What a stage finds for the next one may be read as long as the thread is pinned.
+    // A stage's findings for the next one may be read as long as the thread is pinned.
     let pinned = &crossbeam_epoch::pin();
     let (mut words, mut buckets) = ([None; PREFETCH_MAX], [None; PREFETCH_MAX]);
     let (words, buckets) = (&mut words[..n], &mut buckets[..n]);
@@ -34,7 +35,7 @@ pub fn prefetch_behind_roots<'r>(n: usize, at: impl Fn(usize) -> (&'r Root, Plac
     for (index, (bucket, word)) in buckets.iter_mut().zip(&*words).enumerate() {
         *bucket = word.map(|word| prefetch_home(word, at(index).1, pinned));
     }
-    // One bit each of those that must be looked for behind their home.
+    // One bit for each place that must be searched past its home.
     let mut further = 0u32;
     for (index, home) in buckets.iter().enumerate() {
         further |= (home.is_some_and(|home| prefetch_entries(home, at(index).1)) as u32) << index;
@@ -74,7 +75,7 @@ impl Root {
         while index < directory.n_words() {
             let segment = SegmentWord::acquire(directory.word_for(index, pinned)).segment();
             bytes += segment.allocated_bytes();
-            // A segment that has been split meanwhile is as deep as the next directory.
+            // A segment that was split meanwhile is as deep as the next directory.
             index += 1 << directory.depth().saturating_sub(segment.depth());
         }
         bytes
@@ -99,15 +100,15 @@ fn prefetch_home<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) 
     home
 }
 
-/// Stage 4: reads the home, and asks for the one or two lines with which the entries begin that may be the
-/// key's. Says whether there is none and the bucket has overflowed.
+/// Stage 4: reads the home, and requests the first one or two cache lines of the entries that may be the
+/// key's. Returns whether there is none and the bucket has overflowed.
 #[inline(always)]
 fn prefetch_entries(home: &Bucket, place: Place) -> bool {
     !prefetch_matching(home, place) && home.tags().is_overflowed()
 }
 
-/// Stage 5: asks for the bucket next to the home, for the tenth or so of the entries that are there, or go
-/// there when they are new. After it that bucket is read like the home.
+/// Stage 5: requests the bucket next to the home, which has about a tenth of the entries, old or new. After
+/// it that bucket is read like the home.
 #[inline(always)]
 fn prefetch_neighbour<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Guard) -> &'g Bucket {
     let segment = SegmentWord::acquire(word).segment();
@@ -116,7 +117,7 @@ fn prefetch_neighbour<'g>(word: &AtomicPtr<Bucket>, place: Place, pinned: &'g Gu
     neighbour
 }
 
-/// Asks for the first one or two lines of a bucket's entries that may be at this place, and says whether
+/// Requests the first one or two cache lines of a bucket's entries that may be at this place. Returns whether
 /// there are any.
 #[inline]
 fn prefetch_matching(bucket: &Bucket, place: Place) -> bool {

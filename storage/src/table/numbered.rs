@@ -1,13 +1,13 @@
-//! Tables that come into being with their first entry, found by number: those of a shard's databases but the
+//! Tables that are created with their first entry, found by number: those of a shard's databases but the
 //! first.
 //!
 //! ```text
 //! Known ─▶ Index (2^n slots) ─▶ Numbered: root and number │ counts
 //! ```
 //!
-//! The holder of the shard makes tables. Anyone may look for one under an epoch pin, to read its counts or to
-//! prefetch. The index is replaced when it gets full; tables that are empty by then are dropped. So an empty
-//! table is never more than one in a few that are not, and a key that comes and goes in one database makes
+//! The holder of the shard makes tables. Any thread may look for one under an epoch pin, to read its counts
+//! or to prefetch. The index is replaced when it gets full; tables that are empty by then are dropped. So
+//! there is at most one empty table to a few that are not. A key that comes and goes in one database makes
 //! its table once.
 
 use std::{
@@ -31,34 +31,34 @@ use super::{
 };
 use crate::{allocator::count_data, prefetch};
 
-/// An index begins with so many slots: most shards have one table at the most.
+/// The slots of a new index: most shards have one table at the most.
 const SLOTS_MIN: usize = 2;
-/// Up to so many tables there is no room for more.
+/// The number of tables up to which no room for more is kept.
 const FEW: usize = 4;
-/// An index is replaced when more than so many quarters of its slots are taken.
+/// The quarters of its slots that may be taken before an index is replaced.
 const FULL_QUARTERS: usize = 3;
 
-/// The shared part of a table: anyone may read it. The holder writes the counts and prefetchers read the
-/// root, so each lies on a line of its own.
+/// The shared part of a table, which any thread may read. The holder writes the counts and prefetchers read
+/// the root, so each lies on a cache line of its own.
 #[repr(C)]
 struct Numbered {
     root: Root,
     number: u32,
-    /// Its place in [`NumberedTables`]. Of the holder only.
+    /// The table's place in [`NumberedTables`]. For the holder only.
     nth: AtomicU32,
     counts: Counts,
 }
 
-/// A table's allocation, freed when nobody can be reading it any more.
+/// A table's allocation, freed when no thread can read it any more.
 struct Owned(NonNull<Numbered>);
 
-// SAFETY: what it points to consists of atomics and a number that never changes.
+// SAFETY: it points to atomics and a number that never changes.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
 
 impl Owned {
-    /// Bytes of a table beside those that it counts itself.
+    /// Bytes of a table apart from those that it counts itself.
     const BYTES: i64 = (size_of::<Numbered>() + size_of::<NumberedTable>()) as i64;
 
     fn new(number: u32, nth: usize) -> Self {
@@ -68,7 +68,7 @@ impl Owned {
             nth: AtomicU32::new(nth as u32),
             counts: Counts::default(),
         };
-        // It is there for keys, and goes with them.
+        // It exists for keys, and goes with them.
         count_data(Self::BYTES);
         Owned(NonNull::from(Box::leak(Box::new(numbered))))
     }
@@ -88,14 +88,14 @@ impl Drop for Owned {
     }
 }
 
-/// The slots by which tables are found, behind this header in the same allocation. A table stands in the
-/// first free slot from its home on.
+/// The slots that lead to tables, after this header in the same allocation. A table stands in the first free
+/// slot from its home on.
 #[repr(C)]
 struct Index {
     n_slots: usize,
 }
 
-/// A pointer to an index, of the holder or of somebody who is pinned.
+/// A pointer to an index, of the holder or of a pinned thread.
 #[derive(Clone, Copy)]
 struct IndexRef(NonNull<Index>);
 
@@ -117,8 +117,10 @@ impl IndexRef {
         Layout::new::<Index>().extend(slots).expect("there are 2^32 databases at most").0
     }
 
+    /// Frees the index when no thread can read it any more.
+    ///
     /// # Safety
-    /// Nobody finds the index from now on.
+    /// No thread finds the index from now on.
     unsafe fn retire(self) {
         count_data(-(Self::layout(self.n_slots()).size() as i64));
         // SAFETY: the index is from `allocate`, with this layout; the rest is the caller's promise.
@@ -126,20 +128,21 @@ impl IndexRef {
     }
 
     fn n_slots(self) -> usize {
-        // SAFETY: whoever has `self` holds or is pinned, and the header never changes.
+        // SAFETY: the owner of `self` holds or is pinned, and the header never changes.
         unsafe { self.0.as_ref() }.n_slots
     }
 
     fn slot(&self, at: usize) -> &AtomicPtr<Numbered> {
         debug_assert!(at < self.n_slots());
-        // SAFETY: the slot is within the allocation, which lives while whoever has `self` holds or is pinned.
+        // SAFETY: the slot is within the allocation, which lives while the owner of `self` holds or is
+        // pinned.
         unsafe { self.0.add(1).cast::<AtomicPtr<Numbered>>().add(at).as_ref() }
     }
 
     /// The slots from a number's home on, each once.
     fn slots_from_home(&self, number: u32) -> impl Iterator<Item = &AtomicPtr<Numbered>> {
         let mask = self.n_slots() - 1;
-        // Databases that are used are mostly neighbours: so they have homes of their own.
+        // Databases in use are mostly neighbours, so they have homes of their own.
         let home = number as usize & mask;
         (home..home + self.n_slots()).map(move |at| self.slot(at & mask))
     }
@@ -149,7 +152,7 @@ impl IndexRef {
             // Acquire pairs with the Release in `add`: the number is seen. The holder has written it, or was
             // handed it.
             let numbered = NonNull::new(slot.load(Acquire))?;
-            // SAFETY: what an index leads to lives as long as the index can be read.
+            // SAFETY: a table in an index lives as long as the index can be read.
             let numbered = unsafe { numbered.as_ref() };
             if numbered.number == number {
                 return Some(numbered);
@@ -166,7 +169,7 @@ impl IndexRef {
     }
 }
 
-/// The numbered tables of one shard, to be found without holding it. The holder publishes, anyone reads.
+/// The numbered tables of one shard, found without holding it. The holder publishes, any thread reads.
 #[derive(Default)]
 pub struct Known {
     index: AtomicPtr<Index>,
@@ -174,7 +177,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Makes so many, of which none has a table.
+    /// Makes `n` of them, of which none has a table.
     pub fn many(n: usize) -> Arc<[Known]> {
         (0..n).map(|_| Known::default()).collect()
     }
@@ -199,17 +202,17 @@ impl Known {
     fn find<'g>(&self, number: u32, _pinned: &'g Guard) -> Option<&'g Numbered> {
         let index = self.index()?;
         let found = NonNull::from(index.find(number)?);
-        // SAFETY: what was found while the thread was pinned is not freed before it is no longer.
+        // SAFETY: a table that was found while the thread was pinned is not freed before the thread unpins.
         Some(unsafe { found.as_ref() })
     }
 
-    /// Asks for the line in which looking for a table begins.
+    /// Prefetches the cache line in which the search for a table begins.
     #[inline]
     pub fn prefetch(&self) {
         prefetch::for_read(self.index.load(Relaxed));
     }
 
-    /// Asks for a table's root, unless another table stands in its home.
+    /// Prefetches a table's root, unless another table stands in its home.
     #[inline]
     pub fn prefetch_table(&self, number: u32, _pinned: &Guard) {
         if let Some(slot) =
@@ -237,7 +240,8 @@ impl Known {
             (0..index.n_slots()).filter_map(move |at| {
                 // Acquire pairs with the Release in `add`.
                 let numbered = NonNull::new(index.slot(at).load(Acquire))?;
-                // SAFETY: what was found while the thread was pinned is not freed before it is no longer.
+                // SAFETY: a table that was found while the thread was pinned is not freed before the thread
+                // unpins.
                 Some(unsafe { numbered.as_ref() })
             })
         })
@@ -248,7 +252,7 @@ impl Known {
         self.all(pinned).for_each(|numbered| visit(numbered.number, &numbered.root, &numbered.counts));
     }
 
-    /// Whether the counts of some table are such.
+    /// Whether `accept` accepts the counts of some table.
     pub fn any(&self, pinned: &Guard, accept: impl Fn(&Counts) -> bool) -> bool {
         self.all(pinned).any(|numbered| accept(&numbered.counts))
     }
@@ -256,7 +260,7 @@ impl Known {
 
 /// A table with its number.
 struct NumberedTable {
-    // Dropped first: it leads into what follows.
+    // Dropped first: it leads into the next field.
     table: Table,
     owned: Owned,
 }
@@ -269,17 +273,17 @@ impl NumberedTable {
 
 /// The tables of a shard that have numbers, of its holder.
 pub struct NumberedTables {
-    /// In the order in which they came into being.
+    /// The tables in the order of their creation.
     tables: Vec<NumberedTable>,
     known: Arc<[Known]>,
     /// The index of the shard's element of `known`.
     at: usize,
-    /// Tells the places of keys, and has no tables itself.
+    /// Computes the places of keys, and has no tables itself.
     blank: Roots,
 }
 
 impl NumberedTables {
-    /// No tables yet; those to come are found by the element `at` of `known`.
+    /// Makes an empty collection. Its tables are found by the element `at` of `known`.
     pub fn new(known: Arc<[Known]>, at: usize, blank: Roots) -> Self {
         Self { tables: Vec::new(), known, at, blank }
     }
@@ -289,7 +293,7 @@ impl NumberedTables {
         NonNull::new(self.known[self.at].index.load(Relaxed)).map(IndexRef)
     }
 
-    /// How many tables there are, empty ones that are not dropped yet included.
+    /// The number of tables, with empty ones that are not dropped yet.
     pub fn len(&self) -> usize {
         self.tables.len()
     }
@@ -299,7 +303,7 @@ impl NumberedTables {
         self.tables.is_empty()
     }
 
-    /// The place of a table in the order in which they came into being.
+    /// The place of a table in the order of creation.
     pub fn place_of(&self, number: u32) -> Option<usize> {
         let index = self.index()?;
         let numbered = index.find(number)?;
@@ -311,20 +315,20 @@ impl NumberedTables {
         self.place_of(number).map(|at| &self.tables[at].table)
     }
 
-    /// A table, to be changed, if there is one. Entries are only added to [one that is made](Self::or_make)
-    /// for that.
+    /// A table, mutable, if there is one. Entries are only added to [one that is made](Self::or_make) for
+    /// that.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Table> {
         self.place_of(number).map(|at| &mut self.tables[at].table)
     }
 
-    /// A table by its place in the order in which they came into being. Places change when [one is
-    /// made](Self::or_make), unless empty ones stay.
+    /// A table by its place in the order of creation. Places change when [one is made](Self::or_make), unless
+    /// empty ones stay.
     pub fn nth(&self, nth: usize) -> Option<(u32, &Table)> {
         self.tables.get(nth).map(|numbered| (numbered.number(), &numbered.table))
     }
 
-    /// A table, which is made if there is none. Empty tables are dropped then now and again, unless they are
-    /// to stay where they are.
+    /// A table, which is made if there is none. Empty tables are dropped at some of these calls, unless
+    /// `empty_stay`.
     pub fn or_make(&mut self, number: u32, empty_stay: bool) -> &mut Table {
         let at = self.place_of(number).unwrap_or_else(|| self.make(number, empty_stay));
         &mut self.tables[at].table
@@ -362,12 +366,12 @@ impl NumberedTables {
             index.add(&numbered.owned);
         }
         self.publish(Some(index));
-        // Nobody finds them any more.
+        // No thread finds them any more.
         drop(over);
         index
     }
 
-    /// Publishes an index in place of the one that is there.
+    /// Publishes an index in place of the present one.
     fn publish(&mut self, index: Option<IndexRef>) {
         let before = self.index();
         self.known[self.at].publish(index, self.tables.len());
@@ -384,7 +388,7 @@ impl NumberedTables {
         }
     }
 
-    /// Takes all tables out. Nobody finds them any more.
+    /// Takes all tables out. No thread finds them any more.
     pub fn take(&mut self) -> TakenTables {
         let tables = std::mem::take(&mut self.tables);
         self.publish(None);
@@ -393,7 +397,7 @@ impl NumberedTables {
 
     /// Swaps the contents of two tables, which are made if they are missing.
     pub fn swap_contents(&mut self, one: u32, other: u32, empty_stay: bool) {
-        // To make the second may move the first.
+        // Making the second may move the first.
         self.or_make(one, empty_stay);
         self.or_make(other, true);
         let at = [one, other].map(|number| self.place_of(number).expect("both are there"));
@@ -427,7 +431,7 @@ impl TakenTables {
         self.tables.is_empty()
     }
 
-    /// Has them count as data no longer; returns how many entries and how many bytes that were.
+    /// Removes the tables from the count of data; returns their numbers of entries and of bytes.
     pub fn forget_bytes(&self) -> (usize, usize) {
         let counts = self.tables.iter().map(|numbered| &numbered.owned.get().counts);
         counts.fold((0, 0), |(n_entries, n_bytes), counts| {

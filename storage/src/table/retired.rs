@@ -1,4 +1,4 @@
-//! Structure that a table has given up, freed once nobody can be reading it.
+//! Structure that a table has given up, freed once no thread can read it.
 
 use std::{
     alloc::{Layout, dealloc},
@@ -14,12 +14,12 @@ pub fn retired_bytes() -> usize {
     N_BYTES.load(Relaxed)
 }
 
-/// Helps to free what tables have given up, for threads that are about to sleep.
+/// Helps to free retired structure, for threads that are about to sleep.
 pub fn flush_retired() {
     crossbeam_epoch::pin().flush();
 }
 
-/// Frees structure once nobody who is pinned now can be reading it.
+/// Frees structure once no thread that is pinned now can read it.
 ///
 /// # Safety
 /// `start` is an allocation with this layout, to which no pointer leads that is loaded from now on.
@@ -28,10 +28,11 @@ pub(super) unsafe fn retire(start: NonNull<u8>, layout: Layout) {
     N_BYTES.fetch_add(layout.size(), Relaxed);
     let free = move || {
         N_BYTES.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the layout is that of the allocation, as the caller promises, and nobody reads it any more.
+        // SAFETY: the layout is that of the allocation, as the caller promises, and no thread reads it any
+        // more.
         unsafe { dealloc(start, layout) };
     };
-    // SAFETY: who was pinned before the pointers to it were overwritten may still read it, nobody else; the
-    // epoch waits for them.
+    // SAFETY: only a thread that was pinned before the pointers to it were overwritten may still read it; the
+    // epoch waits for those threads.
     unsafe { crossbeam_epoch::pin().defer_unchecked(free) };
 }

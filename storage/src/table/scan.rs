@@ -5,20 +5,23 @@
 //! between the calls.
 //!
 //! *Proof.* A position depends on the key alone, so an entry has the same one as long as it is there. A call
-//! from `a` that gives `b` back visits every entry whose position is in [a, b): such an entry's home is one
-//! of the buckets that cover [a, b), because homes ascend with positions and `b` is where the bucket behind
-//! the last one begins; and an entry is in its home or further along an unbroken row of overflow bits, which
-//! the call follows past the last bucket, round the segment's end if it must. Entries met on the way are
-//! judged by their own position, not by the bucket: those displaced into these buckets from before `a` or
-//! belonging behind `b` are left out. The next call begins at `b`, so the intervals of all calls cover the
-//! space, in whatever buckets, segments and depths each call finds it; the entry's position is in one of
-//! them. ∎ Within one table it is visited exactly once, since the intervals do not overlap and a call looks
-//! at each bucket once.
+//! from `a` that returns `b` visits every entry whose position is in [a, b). Such an entry's home is one of
+//! the buckets that cover [a, b), because homes ascend with positions and `b` is the start of the bucket
+//! after the last one. An entry is in its home or further along an unbroken row of overflow bits. The call
+//! follows that row past the last bucket, round the segment's end if it must.
+//!
+//! Entries on the way are judged by their own position, not by the bucket. Those displaced into these buckets
+//! from before `a`, or with a position from `b` on, are left out. The next call begins at `b`, so the
+//! intervals of all calls cover the space, in whatever buckets, segments and depths each call finds it. The
+//! entry's position is in one of them. ∎
+//!
+//! Within one table an entry is visited exactly once, since the intervals do not overlap and a call looks at
+//! each bucket once.
 //!
 //! A cursor on the wire is below 2⁵³, because scripts see doubles: the shard's number on top, then the
-//! position's top bits. Calls stop where buckets begin, which is at multiples of 2²⁶ at the least (a bucket's
-//! share is 2⁻¹⁰ of a segment, a segment at least 2⁻²⁸ of the space), and even with 2¹⁴ shards the cut keeps
-//! multiples of 2²⁵; so nothing is lost.
+//! position's top bits. Calls stop at the starts of buckets, which are at multiples of 2²⁶ at the least. A
+//! bucket's share is 2⁻¹⁰ of a segment, and a segment is at least 2⁻²⁸ of the space. Even with 2¹⁴ shards the
+//! cut keeps multiples of 2²⁵, so nothing is lost.
 
 use super::Table;
 use super::bucket::{KNOWN_POSITION_BITS, SLOTS};
@@ -31,10 +34,10 @@ use crate::prefetch;
 pub struct Position(pub(super) u64);
 
 impl Position {
-    /// Where every walk begins.
+    /// The start of every walk.
     pub const START: Position = Position(0);
 
-    /// Whether a walk that has come here has passed a place.
+    /// Whether a walk at this position has passed a place.
     #[inline]
     pub(crate) fn has_passed(self, place: Place) -> bool {
         place.position() < self.0
@@ -47,24 +50,24 @@ impl Position {
         self.0 >> (64 - CURSOR_BITS)
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, or any number below 2⁵³ that a client makes up.
+    /// Reads a number of [`encode`](Self::encode), or any number below 2⁵³ that a client makes up.
     pub fn decode(number: u64) -> Option<Position> {
         (number >> CURSOR_BITS == 0).then_some(Position(number << (64 - CURSOR_BITS)))
     }
 }
 
-/// So many buckets' entries are fetched before the first is visited.
+/// The number of buckets whose entries are fetched before the first is visited.
 const FETCHED_BUCKETS: usize = 4;
 
 /// Bits of a cursor on the wire.
 const CURSOR_BITS: u32 = 53;
 
-/// How far a SCAN over all shards has come.
+/// The state of a SCAN over all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// The shard that it is in; all before are done.
+    /// The present shard; all before are done.
     pub shard: ShardId,
-    /// How far it is in the shard's table.
+    /// The position in the shard's table.
     pub position: Position,
 }
 
@@ -76,7 +79,7 @@ impl Cursor {
         (self.shard.0 as u64) << position_bits | self.position.0 >> (64 - position_bits)
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, or any number below 2⁵³ that a client makes up.
+    /// Reads a number of [`encode`](Self::encode), or any number below 2⁵³ that a client makes up.
     pub fn decode(number: u64, router: &Router) -> Option<Cursor> {
         if number >> CURSOR_BITS != 0 {
             return None;
@@ -96,8 +99,8 @@ impl Cursor {
 
 impl Table {
     /// Visits the entries at positions from `from` on, through `max_buckets` buckets (and those into which
-    /// they overflow); gives the position to go on from, or `None` at the end. See the module's text for what
-    /// is guaranteed.
+    /// they overflow). Returns the position to go on from, or `None` at the end. The module's text states the
+    /// guarantee.
     pub fn scan(
         &self,
         from: Position,
@@ -113,7 +116,7 @@ impl Table {
             let last = segment.n_buckets().min(first.saturating_add(left));
             let to = segment.start_of(last, from);
             let is_inside = |position: u64| from <= position && to.is_none_or(|to| position < to);
-            // The top of a position is enough to judge it against bounds of which there is nothing below.
+            // The top of a position is enough to compare it with bounds that have no lower bits.
             let top_is_enough = (from | to.unwrap_or(0)) << KNOWN_POSITION_BITS == 0;
             // Their latencies overlap.
             for at in first..last.min(first + FETCHED_BUCKETS) {

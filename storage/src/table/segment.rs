@@ -1,13 +1,13 @@
 //! Segments: up to 63 buckets that cover one interval of positions in order.
 //!
-//! A bucket is *home* to an equal part of the interval. Where it is full, an entry goes to the next bucket
-//! with room, wrapping at the segment's end, and leaves the overflow bit in every bucket that it passed. Two
-//! things hold at any time, for every bucket:
-//! - if an entry passed it, the overflow bit is set, so that looking up may stop at the first bucket without
-//!   the bit;
-//! - if the overflow bit is set, the bucket is full, because a removal fetches back an entry that passed, and
-//!   clears the bit if there is none. So there are no tombstones, and misses are as short as if what is gone
-//!   had never been.
+//! A bucket is *home* to an equal part of the interval. If it is full, an entry goes to the next bucket with
+//! room, wrapping at the segment's end, and sets the overflow bit in every bucket that it passed. Two things
+//! hold at any time, for every bucket:
+//! - If an entry passed it, the overflow bit is set, so that a look-up may stop at the first bucket without
+//!   the bit.
+//! - If the overflow bit is set, the bucket is full, because a removal fetches back an entry that passed, and
+//!   clears the bit if there is none. So there are no tombstones, and misses are as short as if removed
+//!   entries had never been there.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;
@@ -24,21 +24,21 @@ use crate::prefetch;
 /// The most buckets of a segment; see [`Fill::more_buckets`].
 pub(super) const BUCKETS_MAX: usize = 63;
 
-/// Position bits behind a segment's prefix that choose the home: enough that the homes' shares differ by 6 %
+/// Position bits after a segment's prefix that choose the home: enough that the homes' shares differ by 6 %
 /// at most.
 const HOME_BITS: u32 = 10;
 
-/// Position bits that are taken from buckets; in unit tests fewer than they know, so that tables that fit
-/// there have segments of which keys must be read, too.
+/// Position bits that are taken from buckets. In unit tests there are fewer than buckets know, so that small
+/// tables have segments whose keys must be read, too.
 const POSITION_BITS: u32 = if cfg!(test) { 14 } else { KNOWN_POSITION_BITS };
 
-/// So many buckets ahead are keys fetched that will be hashed: some 25 lines.
+/// The number of buckets ahead of which keys are fetched that will be hashed: some 25 cache lines.
 const BUCKETS_AHEAD: usize = 4;
 
-/// How full a table lets its segments get.
+/// The fill limit of a table's segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// For keys: at 1.7 bytes a key more than a dense table spends, far fewer entries are away from home, and
+    /// For keys. At 1.7 bytes a key more than in a dense table, far fewer entries are away from home, and
     /// GETs of a million keys in pipelines are 5 % cheaper.
     Roomy,
     /// For the members of a value, where memory comes first.
@@ -47,11 +47,11 @@ pub enum Fill {
 
 /// Percent of a segment's slots that are taken.
 struct Percent {
-    /// Fuller than this it grows.
+    /// The fill above which it grows.
     full: usize,
-    /// Emptier than this it shrinks.
+    /// The fill below which it shrinks.
     sparse: usize,
-    /// Made for some entries it is at most this full, so that it neither grows nor shrinks soon.
+    /// The fill of a new segment at most, so that it neither grows nor shrinks soon.
     fresh: usize,
 }
 
@@ -63,19 +63,19 @@ impl Fill {
         }
     }
 
-    /// How many entries so many buckets take before they must become more.
+    /// The number of entries from which `n_buckets` buckets must become more.
     #[inline]
     pub(super) fn full_count(self, n_buckets: usize) -> usize {
         if n_buckets == 1 { SLOTS } else { n_buckets * SLOTS * self.percent().full / 100 }
     }
 
-    /// Below how many entries so many buckets should become fewer.
+    /// The number of entries below which `n_buckets` buckets should become fewer.
     #[inline]
     pub(super) fn sparse_count(self, n_buckets: usize) -> usize {
         if n_buckets == 1 { 1 } else { n_buckets * SLOTS * self.percent().sparse / 100 }
     }
 
-    /// How many buckets some entries get when they move to a new segment.
+    /// The number of buckets for some entries that move to a new segment.
     pub(super) fn fitting_buckets(self, count: usize) -> usize {
         let mut n_buckets = 1;
         while n_buckets < BUCKETS_MAX && n_buckets * SLOTS * self.percent().fresh / 100 < count {
@@ -84,10 +84,10 @@ impl Fill {
         n_buckets
     }
 
-    /// The next larger number of buckets. In dense tables there are four steps a doubling, since large
-    /// segments that only doubled would have a quarter less in them on average. In roomy ones, where copying
-    /// costs more than the room, small segments double, and large ones take two steps: a table that grows
-    /// copies each entry 1.7 times, while with four steps it is 3.2 times.
+    /// Returns the next larger number of buckets. In dense tables there are four steps a doubling, since
+    /// large segments that only doubled would be a quarter emptier on average. In roomy ones, copying costs
+    /// more than the room: small segments double, and large ones take two steps. A table that grows then
+    /// copies each entry 1.7 times, and with four steps 3.2 times.
     ///
     /// The numbers are one less than mimalloc's size classes have lines (8, 10, 12, 14, 16, 20 …), because it
     /// aligns larger blocks to lines by asking itself for one more.
@@ -103,19 +103,19 @@ impl Fill {
     }
 }
 
-/// A pointer to a segment, with what is known of it from the directory.
+/// A pointer to a segment, with its attributes from the directory.
 ///
-/// Whoever has one has it from a directory's word, and either holds the shard or, for the address of a bucket
-/// alone, is pinned.
+/// It comes from a directory's word. Its owner either holds the shard or, for the address of a bucket alone,
+/// is pinned.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
     buckets: NonNull<Bucket>,
     n_buckets: usize,
-    /// How many bits of the position all entries have in common.
+    /// The number of position bits that all entries have in common.
     depth: u32,
 }
 
-/// The slot of a bucket whose entry may be at this place, as far as the slot tells, and is accepted.
+/// The slot of a bucket whose entry may be at this place, by the slot's bits, and is accepted.
 #[inline(always)]
 fn slot_where(bucket: &Bucket, place: Place, accept: impl Fn(EntryRef<'_>) -> bool) -> Option<usize> {
     for slot in bucket.tags().matching(place.tag()) {
@@ -183,9 +183,9 @@ impl Segment {
     #[inline]
     pub(super) fn bucket(&self, at: usize) -> &Bucket {
         debug_assert!(at < self.n_buckets);
-        // SAFETY: `at` comes from `home`, `next` or a loop over `n_buckets`, so it is within the segment,
-        // which lives while whoever has `self` holds or is pinned; buckets are atomics, so shared references
-        // are right while others write.
+        // SAFETY: `at` comes from `home`, `next` or a loop over `n_buckets`, so it is within the segment. The
+        // segment lives while the owner of `self` holds or is pinned. Buckets are atomics, so shared
+        // references are right while other threads write.
         unsafe { self.buckets.add(at).as_ref() }
     }
 
@@ -193,11 +193,11 @@ impl Segment {
     #[inline]
     pub(super) fn bucket_for<'g>(&self, at: usize, _pinned: &'g Guard) -> &'g Bucket {
         debug_assert!(at < self.n_buckets);
-        // SAFETY: as in `bucket`, but that the segment is not freed while who saw it is pinned.
+        // SAFETY: as in `bucket`, but the segment is not freed while a thread that saw it is pinned.
         unsafe { self.buckets.add(at).as_ref() }
     }
 
-    /// The bucket where an entry at this position would like to be.
+    /// The home of an entry at this position.
     #[inline]
     pub(super) fn home(&self, position: u64) -> usize {
         let part = ((position << self.depth) >> (64 - HOME_BITS)) as usize;
@@ -213,7 +213,7 @@ impl Segment {
         u64::try_from(prefix as u128 + (part << (64 - HOME_BITS - self.depth))).ok()
     }
 
-    /// How far `to` is behind `from`, going round.
+    /// The number of buckets from `from` on to `to`, going round.
     #[inline]
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.n_buckets - from }
@@ -224,7 +224,7 @@ impl Segment {
         if at + 1 == self.n_buckets { 0 } else { at + 1 }
     }
 
-    /// Whether a key's entry is in this bucket and slot, if there are such.
+    /// Whether a key's entry is in this bucket and slot, if they exist.
     #[inline]
     pub(super) fn is_at(&self, at: usize, slot: usize, key: &[u8], place: Place) -> bool {
         if at >= self.n_buckets || slot >= SLOTS {
@@ -245,8 +245,7 @@ impl Segment {
         self.find_where(place, |entry| is_same(entry.key(), key))
     }
 
-    /// Finds the bucket and slot of an entry that may be at this place, as far as its slot tells, and is
-    /// accepted.
+    /// Finds the bucket and slot of an entry that may be at this place, by its slot's bits, and is accepted.
     #[inline(always)]
     pub(super) fn find_where(
         &self,
@@ -261,7 +260,7 @@ impl Segment {
         }
     }
 
-    /// Goes on with [`Segment::find_where`] behind the home. Apart, because most entries are at home.
+    /// Continues [`Segment::find_where`] past the home. Apart, because most entries are at home.
     #[inline(never)]
     fn find_behind(
         &self,
@@ -297,7 +296,7 @@ impl Segment {
         }
     }
 
-    /// Takes an entry out, and fetches back one that passed its bucket, and so on from where that one was.
+    /// Takes an entry out. Fetches back one that passed its bucket, and repeats this where that one was.
     pub(super) fn remove(&self, at: usize, slot: usize, router: &Router) -> EntryBox {
         let removed = self.bucket(at).empty(slot);
         let (mut hole, mut hole_slot) = (at, slot);
@@ -346,8 +345,7 @@ impl Segment {
         }
     }
 
-    /// Puts all entries of this segment into one of two others, by the bit of the position behind this
-    /// segment's prefix.
+    /// Moves all entries of this segment into two others, by the position bit after this segment's prefix.
     pub(super) fn split_into(&self, low: &Segment, high: &Segment, router: &Router) {
         // The others know the positions that they need; the bit is among them.
         self.visit_positions(low, router, |content, position| {
@@ -365,7 +363,8 @@ impl Segment {
 
     /// Visits all entries with their positions, exact enough to find their homes in segment `of`.
     ///
-    /// Where that takes their keys, those are fetched some buckets ahead: they lie all over the memory.
+    /// If that takes their keys, those are fetched some buckets ahead, because they are scattered over the
+    /// memory.
     fn visit_positions(&self, of: &Segment, router: &Router, mut visit: impl FnMut(Content, u64)) {
         let takes_keys = !of.has_positions();
         let fetch = |at: usize| {
@@ -382,14 +381,14 @@ impl Segment {
         }
     }
 
-    /// Whether the buckets have all that must be known of positions here. Else keys are read, which lie all
-    /// over the memory.
+    /// Whether the buckets know enough of the positions for this segment. Otherwise keys are read, which are
+    /// scattered over the memory.
     #[inline]
     fn has_positions(&self) -> bool {
         self.depth + HOME_BITS <= POSITION_BITS
     }
 
-    /// How many entries would go into the upper half if this segment split.
+    /// The number of entries that would go into the upper half if this segment split.
     pub(super) fn count_high(&self, router: &Router) -> usize {
         let mut n_high = 0;
         self.visit_positions(self, router, |_, position| n_high += self.bit_behind_prefix(position) as usize);

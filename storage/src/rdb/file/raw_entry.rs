@@ -20,20 +20,20 @@ use crate::{
 /// Shorter strings are not compressed, as in Redis.
 const COMPRESSED_MIN_BYTES: usize = 21;
 
-/// How many bytes a compressed string must save, as in Redis.
+/// The number of bytes that a compressed string must save, as in Redis.
 const SAVED_MIN_BYTES: usize = 4;
 
-/// How a key was used, in the unit of the eviction policy.
+/// The use of a key, in the unit of the eviction policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recency {
-    /// So many seconds have passed since it was last used.
+    /// The seconds since it was last used.
     Idle(u64),
-    /// So often it was used, on the logarithmic scale of LFU policies.
+    /// The frequency of its use, on the logarithmic scale of LFU policies.
     Frequency(u8),
 }
 
 impl Recency {
-    /// How an entry was used.
+    /// The use of an entry.
     pub fn of(entry: EntryRef<'_>, access: &Access, now: Millis) -> Self {
         match access.policy() {
             AccessPolicy::Lru => Recency::Idle(idle_seconds(entry, now)),
@@ -110,7 +110,7 @@ pub(super) fn compress_first<'a>(
 /// Walks over an entry and writes it again.
 struct Compressing<'a, 'o> {
     walker: Walker<'a>,
-    /// How many bytes of the walk have been written again.
+    /// The number of bytes of the walk that have been written again.
     n_copied: usize,
     out: &'o mut Vec<u8>,
     compressor: &'o mut Compressor,
@@ -169,15 +169,15 @@ impl Parts for Compressing<'_, '_> {
 pub struct RawEntry<'a> {
     /// The key.
     pub key: Cow<'a, [u8]>,
-    /// When it expires.
+    /// The deadline of the key.
     pub deadline: Option<Deadline>,
-    /// How it was used.
+    /// The use of the key.
     pub recency: Option<Recency>,
     /// The number of the value's type in the format.
     pub value_type: u8,
     /// The value as it is written.
     pub value: &'a [u8],
-    /// Where the entry begins in the file.
+    /// The place of the entry in the file.
     pub offset: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Takes a file apart, in memory that is bounded by its longest entry.
+//! The reader of a file, in memory that is bounded by its longest entry.
 
 use std::{
     borrow::Cow,
@@ -22,55 +22,54 @@ use crate::{
     time::{Deadline, Millis},
 };
 
-/// Bytes that are read at once; more for an entry that is longer.
+/// The bytes that are read at once; more for an entry that is longer.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// A string of so many bytes that the file has as they are can be [read in
-/// pieces](SnapshotReader::read_long).
+/// The length from which an uncompressed string can be [read in pieces](SnapshotReader::read_long).
 const LONG_BYTES: usize = 1 << 20;
 
 /// Reads a file record by record.
 ///
-/// What the file announces is not believed: as much is allocated as there is to be read. The value of an
-/// entry is cut out and not built, so that others can build it meanwhile.
+/// Lengths in the file are not believed: memory is allocated as bytes are read. The value of an entry is cut
+/// out and not built, so that other threads can build it meanwhile.
 pub struct SnapshotReader<R> {
     source: R,
-    /// What is read, from `first` on in the file.
+    /// The bytes that are read, from `first` on in the file.
     buffer: Vec<u8>,
     first: u64,
-    /// How much of the buffer has been given out.
+    /// The part of the buffer that has been given out.
     n_given: usize,
-    /// How much of it is summed.
+    /// The part of the buffer that is summed.
     n_summed: usize,
     version: u16,
     /// The length of the file, if that is known.
     total: Option<u64>,
     checksum: Option<Digest<'static, u64, Table<16>>>,
-    /// Whether very long strings are left to be read in pieces.
+    /// Whether very long strings are left for reading in pieces.
     leaves_long: bool,
 }
 
-/// What stands in a file.
+/// A record of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A fact about the file or who wrote it: a name and a value.
+    /// A fact about the file or its writer: a name and a value.
     Aux(Cow<'a, [u8]>, Cow<'a, [u8]>),
     /// The text of a library of functions.
     Library(Cow<'a, [u8]>),
     /// The entries that follow are of the database with this number.
     Select(u64),
-    /// About so many entries follow, of which so many have deadlines.
+    /// The approximate number of entries that follow, and of those with deadlines.
     Sizes(u64, u64),
-    /// What is no data here: about slots of a cluster, or of modules that had nothing to say.
+    /// A record without data: about slots of a cluster, or of modules with nothing to say.
     Other,
     /// An entry.
     Entry(RawEntry<'a>),
     /// An entry whose value is a very long string, of which nothing is read yet; only if such are
     /// [left](SnapshotReader::leave_long).
     Long(LongString),
-    /// The end, and whether a checksum says that all before it is what was written.
+    /// The end, and whether a checksum confirms all bytes before it.
     End {
-        /// It was compared, and is right.
+        /// The checksum was compared, and is right.
         is_checked: bool,
     },
 }
@@ -82,11 +81,11 @@ pub struct LongString {
     pub key: Vec<u8>,
     /// Its deadline.
     pub deadline: Option<Deadline>,
-    /// How it was used.
+    /// The recorded use.
     pub recency: Option<Recency>,
     /// Offset of the entry in the file.
     pub offset: u64,
-    /// How many bytes the value has.
+    /// The length of the value in bytes.
     pub n_bytes: usize,
 }
 
@@ -97,45 +96,45 @@ impl LongString {
     }
 }
 
-/// What is wrong with a file, and where.
+/// A fault of a file, and its place.
 #[derive(Debug)]
 pub struct FileError {
     /// The place in the file, in bytes from its beginning.
     pub offset: u64,
     /// The key of the entry that it concerns.
     pub key: Option<Vec<u8>>,
-    /// What it is.
+    /// The fault.
     pub problem: Problem,
 }
 
-/// What may be wrong with a file.
+/// A fault of a file.
 #[derive(Debug)]
 pub enum Problem {
     /// It cannot be read.
     Io(Error),
     /// It begins otherwise.
     NotASnapshot,
-    /// Its version is not read.
+    /// Its version is not supported.
     Version(u16),
-    /// It ends in the middle of something.
+    /// It ends in the middle of a record.
     Ends,
-    /// A length or a string is written in a way that there is not.
+    /// A length or a string has an invalid form.
     Length,
-    /// It goes on where it ought to end.
+    /// It continues where it should end.
     GoesOn,
-    /// A value of a type that is not read.
+    /// A value of a type that is not supported.
     Type(u8),
     /// Data of a module.
     Module(String),
     /// Functions as the release candidates of Redis 7.0 wrote them.
     EarlyLibrary,
-    /// A value whose bytes make no sense, and where in the value that was found.
+    /// A value whose bytes are invalid, and the place in the value.
     Value(Malformed),
     /// The checksum in the file is not that of the file.
     Checksum {
-        /// The one in the file.
+        /// The checksum in the file.
         stated: u64,
-        /// The file's own.
+        /// The computed checksum.
         computed: u64,
     },
 }
@@ -185,7 +184,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Where the parts of a record are, from the record's beginning on.
+/// The places of the parts of a record, from the record's beginning on.
 enum Record {
     Aux(Range<usize>, Range<usize>),
     Library(Range<usize>),
@@ -196,7 +195,7 @@ enum Record {
     End,
 }
 
-/// Where the parts of an entry are.
+/// The places of the parts of an entry.
 struct EntryParts {
     deadline: Option<Deadline>,
     recency: Option<Recency>,
@@ -205,7 +204,7 @@ struct EntryParts {
     value: Range<usize>,
 }
 
-/// Why a record is not there.
+/// The reason why a record is missing.
 enum Missing {
     Stop(Stop),
     Problem(Problem),
@@ -220,7 +219,7 @@ impl From<Stop> for Missing {
 }
 
 impl<R: Read> SnapshotReader<R> {
-    /// Begins to read a file, which is so long, if that is known. `checks` says whether its checksum is
+    /// Begins to read a file of length `total`, if that is known. `checks` says whether its checksum is
     /// compared.
     ///
     /// # Errors
@@ -268,10 +267,10 @@ impl<R: Read> SnapshotReader<R> {
         self.buffer.capacity()
     }
 
-    /// The next record. Nothing is to be asked for after the [end](Item::End).
+    /// Returns the next record. Not to be called after the [end](Item::End).
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The fault of the file.
     pub fn next_item(&mut self) -> Result<Item<'_>, FileError> {
         let (record, at) = loop {
             let mut walker = Walker::new(&self.buffer[self.n_given..]);
@@ -391,7 +390,7 @@ impl<R: Read> SnapshotReader<R> {
         if has_more { Err(self.wrong(0, Problem::GoesOn)) } else { Ok(Item::End { is_checked: false }) }
     }
 
-    /// What is wrong so many bytes from here on.
+    /// The fault at this number of bytes from here on.
     fn wrong(&self, at: usize, problem: Problem) -> FileError {
         FileError { offset: self.offset() + at as u64, key: None, problem }
     }
@@ -408,8 +407,8 @@ impl<R: Read> SnapshotReader<R> {
         }
     }
 
-    /// Reads at least so many bytes more. What is there and not given out is at most doubled, so that walking
-    /// over a long value again after each time takes no longer in all than twice walking over it.
+    /// Reads at least `n` bytes more. The bytes that are there and not given out are at most doubled. So
+    /// repeated walks over a long value take no longer in all than two walks.
     fn read_more(&mut self, n: usize) -> Result<(), Problem> {
         self.forget_given();
         if let Some(total) = self.total {
@@ -420,7 +419,7 @@ impl<R: Read> SnapshotReader<R> {
         }
         let wanted = n.max(self.buffer.len()).max(PIECE_BYTES);
         if self.total.is_some() {
-            // So much is there. To grow with what comes would copy it.
+            // The file has this many bytes. Growing step by step would copy the buffer.
             self.buffer.reserve_exact(n);
         }
         // This allocates as it reads.
@@ -429,7 +428,7 @@ impl<R: Read> SnapshotReader<R> {
         if n_read < n { Err(Problem::Ends) } else { Ok(()) }
     }
 
-    /// Sums and drops what has been given out.
+    /// Sums and drops the bytes that were given out.
     fn forget_given(&mut self) {
         if let Some(checksum) = &mut self.checksum {
             checksum.update(&self.buffer[self.n_summed..self.n_given]);
@@ -443,7 +442,7 @@ impl<R: Read> SnapshotReader<R> {
     }
 }
 
-/// Finds out what comes next and where its parts are.
+/// Finds the next record and the places of its parts.
 fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
     let first = walker.byte()?;
     Ok(match first {
@@ -517,14 +516,14 @@ fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts,
     }
 }
 
-/// Where a string is.
+/// Returns the place of a string.
 fn string(walker: &mut Walker<'_>) -> Result<Range<usize>, Stop> {
     let start = walker.at();
     walker.string()?;
     Ok(start..walker.at())
 }
 
-/// A record with its strings; nothing if one of them makes no sense.
+/// Returns a record with its strings; `None` if one of them is invalid.
 fn item(record: Record, bytes: &[u8], offset: u64) -> Option<Item<'_>> {
     let text = |range: Range<usize>| Reader::new(&bytes[range]).string();
     Some(match record {

@@ -1,4 +1,4 @@
-//! Writes a file.
+//! The writer of a file.
 
 use std::io::{Result, Write};
 
@@ -13,7 +13,7 @@ use crate::{
 /// Bytes that are summed and written at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What a file is to be like.
+/// The options of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotOptions {
     /// Whether some hash has fields with deadlines, which takes a version that Redis before 7.4 does not
@@ -31,7 +31,7 @@ pub struct SnapshotOptions {
 /// but copying.
 pub struct SnapshotWriter<W> {
     out: W,
-    /// What is not written yet, and summed only when it is.
+    /// Bytes that are not written yet; they are summed when they are.
     piece: Vec<u8>,
     n_bytes: u64,
     checksum: Option<Digest<'static, u64, Table<16>>>,
@@ -54,7 +54,7 @@ impl<W: Write> SnapshotWriter<W> {
         }
     }
 
-    /// Writes a fact about the file or who wrote it, like `redis-ver`.
+    /// Writes a fact about the file or its writer, like `redis-ver`.
     ///
     /// # Errors
     /// Those of the output.
@@ -75,7 +75,7 @@ impl<W: Write> SnapshotWriter<W> {
         self.write_pieces()
     }
 
-    /// Says of which database the entries are that follow.
+    /// Writes the database of the entries that follow.
     ///
     /// # Errors
     /// Those of the output.
@@ -85,7 +85,7 @@ impl<W: Write> SnapshotWriter<W> {
         self.write_pieces()
     }
 
-    /// Says about how many entries follow, and how many of them have a deadline: for whoever wants to make
+    /// Writes about how many entries follow, and how many of them have a deadline: for a reader that makes
     /// room.
     ///
     /// # Errors
@@ -134,12 +134,12 @@ impl<W: Write> SnapshotWriter<W> {
         Ok((self.out, self.n_bytes))
     }
 
-    /// How many bytes the file has so far.
+    /// The number of bytes of the file so far.
     pub fn n_bytes(&self) -> u64 {
         self.n_bytes + self.piece.len() as u64
     }
 
-    /// Writes what is waiting if it is enough.
+    /// Writes the waiting bytes if they are enough.
     #[inline]
     fn write_pieces(&mut self) -> Result<()> {
         if self.piece.len() < PIECE_BYTES { Ok(()) } else { self.write_out() }

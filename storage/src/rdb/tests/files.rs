@@ -70,10 +70,10 @@ fn file(entries: &[EntryBox], options: SnapshotOptions, recency: Option<Recency>
     bytes
 }
 
-/// What is known of an entry beside its value.
+/// The attributes of an entry, and its fingerprint.
 type Known = (u64, Digest, Option<Deadline>, Option<Recency>);
 
-/// What is in a file, all values having been built.
+/// The contents of a file, with all values built.
 #[derive(Debug, Default, PartialEq)]
 struct Contents {
     entries: BTreeMap<Vec<u8>, Known>,
@@ -208,7 +208,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     }
 }
 
-/// The checksum finds what nothing else has found. Without one, what is read may be wrong, and does no harm.
+/// The checksum finds faults that nothing else finds. Without one, the result may be wrong, and does no harm.
 #[test]
 fn a_file_with_a_wrong_byte_anywhere_is_refused() {
     let mut world = World::new();
@@ -364,7 +364,7 @@ fn values_without_elements_are_known_for_what_they_are() {
     }
     assert!(of(types::LIST_OF_ZIPLISTS, &[b"\x02", &ziplist[..], ziplist].concat()));
     assert!(!of(types::LIST, b"\x01\x01a"));
-    // What is made after one is not harmed by it.
+    // Values that are made after one are not harmed by it.
     assert!(read_all(&world.keyspace, &of_records("0012", b"\x02\x01e\0\x02\x01k\x01\x01m")).is_ok());
 }
 
@@ -384,7 +384,7 @@ fn records_of_all_versions_are_read() {
     assert_eq!(read("0001", b"\x00\x01k\x01v").entries.len(), 1);
 }
 
-/// Whatever a file announces, no more is allocated than a few times what there is of it.
+/// Whatever a file announces, no more is allocated than a few times its length.
 #[test]
 fn announced_lengths_are_not_believed() {
     let world = World::new();
