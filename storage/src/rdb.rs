@@ -1,4 +1,4 @@
-//! Redis's RDB format: values as DUMP writes and RESTORE reads them, and [whole files](file).
+//! Redis's RDB format: values as DUMP writes and RESTORE reads them, and [whole files](mod@file).
 //!
 //! ```text
 //! type u8 | value | version u16 | checksum u64        the last two little-endian

@@ -9,7 +9,7 @@
 //!    is judged by the majority of up to three windows. A round whose bracket is wrong walks out of it. The
 //!    rounds' results are independent of each other, so their geometric mean has a valid error. The interval
 //!    is where another search of as many rounds is expected to land, with the confidence of
-//!    [`stats::LEVEL`](super::stats::LEVEL). It is never narrower than the resolution.
+//!    [`LEVEL`](super::stats::LEVEL). It is never narrower than the resolution.
 //! 3. It measures a **curve** at even shares of the rate found, for the knee and for drawing.
 //!
 //! The rate found is the one that half of the windows keep. A rate for planning is the interval's lower end.

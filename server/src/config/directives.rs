@@ -153,7 +153,7 @@ directives! {
         /// Keys looked at for each removal.
         live maxmemory_samples: usize = Value::number;
     integer("maxmemory-eviction-tenacity", 0, 100, "10") =>
-        /// For how long keys are removed at a time: see [`crate::net::eviction`].
+        /// For how long keys are removed at a time: see `net/eviction.rs`.
         live maxmemory_eviction_tenacity: u32 = Value::number;
     integer("lfu-log-factor", 0, INT, "10") =>
         /// How slowly the frequency counter grows.

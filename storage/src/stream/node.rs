@@ -1,7 +1,7 @@
 //! Nodes: neighbouring entries of a stream, packed together.
 //!
 //! The layout is Redis's, so that DUMP and RESTORE copy it. These are the elements of a node (see
-//! [`packed`](crate::packed)):
+//! [packed](crate::packed)):
 //!
 //! ```text
 //! head     live | deleted | n | name × n | 0
