@@ -386,7 +386,11 @@ impl IoThread {
     fn take_finished(&mut self) {
         if self.finished.is_empty() {
             let server = self.server();
-            self.finished.extend(server.threads[self.worker.thread.index].inbox.take());
+            let mut nodes = server.threads[self.worker.thread.index].inbox.take();
+            // Mostly there are none.
+            let Some(first) = nodes.next() else { return };
+            self.finished.push_back(first);
+            self.finished.extend(nodes);
         }
         for _ in 0..FINISHED_AT_A_TIME {
             let Some(node) = self.finished.pop_front() else { return };
