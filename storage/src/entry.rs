@@ -31,7 +31,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 pub use self::blob::Pinned;
-pub(crate) use self::blob::offered as offered_blob;
+pub(crate) use self::blob::{offer as offer_blobs, offered as offered_blob};
 pub use self::classes::class_bytes;
 pub(crate) use self::handle::{EntryHandle, SPARE_BITS};
 pub use self::handover::Handover;

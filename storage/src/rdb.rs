@@ -7,6 +7,7 @@
 //! The checksum is Redis's CRC-64 of all before it. It finds accidents only, so that nothing else that is
 //! read is trusted: packed values are checked in every byte, and announced lengths are never allocated ahead.
 
+mod apart;
 mod codes;
 pub mod file;
 mod flaw;

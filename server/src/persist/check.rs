@@ -65,7 +65,7 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
                 contents.facts.push((name.escape_ascii().to_string(), value.escape_ascii().to_string()));
             }
             Item::Library(_) => contents.n_libraries += 1,
-            Item::Sizes(..) | Item::Other | Item::Long(_) => {}
+            Item::Sizes(..) | Item::Other => {}
             Item::Entry(entry) => {
                 // Before all time: nothing has expired.
                 let made = entry.build(&keyspace, Millis(0)).map_err(|malformed| FileError {
@@ -82,7 +82,7 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
                 *database.n_by_type.entry(type_name(kind)).or_default() += 1;
                 database.n_deadlines += u64::from(entry.deadline.is_some());
                 database.n_expired += u64::from(entry.has_expired(now));
-                database.n_value_bytes += entry.value.len() as u64;
+                database.n_value_bytes += entry.n_value_bytes() as u64;
             }
             Item::End { is_checked } => {
                 return Ok(Contents { n_bytes: reader.offset(), is_checked, ..contents });

@@ -26,7 +26,7 @@ use braid_storage::{
     coordinator::Held,
     rdb::{
         Checksums, Made,
-        file::{FileError, Item, LongString, Problem, RawEntry, Recency, SnapshotReader},
+        file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
     },
     table::flush_retired,
     time::{Deadline, Millis},
@@ -280,7 +280,6 @@ impl Reading<'_> {
         let checks =
             self.server.config.load().rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
         let mut reader = SnapshotReader::new(file, total, checks)?;
-        reader.leave_long();
         let (mut db, mut noted, mut every_second) = (Db(0), 0, EverySecond::default());
         loop {
             let offset = reader.offset();
@@ -290,15 +289,6 @@ impl Reading<'_> {
             }
             match reader.next_item()? {
                 Item::Entry(entry) => self.take(db, &entry)?,
-                Item::Long(long) if long.has_expired(self.making.as_of) => {
-                    self.n_expired += 1;
-                    reader.pass_long(&long)?;
-                }
-                Item::Long(long) => {
-                    let entry = reader.read_long(&long)?;
-                    let LongString { key, recency, offset, .. } = long;
-                    self.take_built(db, key, Made::Entry(entry), recency, offset)?;
-                }
                 Item::Select(selected) => db = self.database(selected, offset)?,
                 Item::Aux(name, value) => note_fact(&name, &value, self.now),
                 Item::Library(code) => self.libraries.push(code.into_owned()),
@@ -353,7 +343,7 @@ impl Reading<'_> {
             self.n_expired += 1;
             return Ok(());
         }
-        if entry.value.len() >= LARGE_BYTES {
+        if !entry.apart.is_empty() || entry.value.len() >= LARGE_BYTES {
             let made = self.making.build(entry)?;
             return self.take_built(db, entry.key.to_vec(), made, entry.recency, entry.offset);
         }
@@ -473,7 +463,7 @@ impl Builder<'_> {
             let (value, behind) = behind.split_at(cut.value_len);
             rest = behind;
             let &Cut { db, routed, deadline, recency, value_type, offset, .. } = cut;
-            let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, offset };
+            let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, apart: &[], offset };
             let made = self.making.build(&raw)?;
             self.put((db, &Key { bytes: key, routed }), made, recency, offset, tally)?;
         }

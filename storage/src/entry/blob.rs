@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::hint::cold_path;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -17,19 +18,20 @@ const GREEDY_MAX: usize = 1 << 20;
 pub(super) const LONG_BYTES: usize = 1 << 20;
 
 thread_local! {
-    /// The blob that an entry made on this thread takes if it is made of the very same bytes.
-    static OFFERED: RefCell<Option<Pinned>> = const { RefCell::new(None) };
+    /// The blobs, by the address of their bytes, that entries made on this thread take if they are made of
+    /// the very same bytes.
+    static OFFERED: RefCell<BTreeMap<usize, Pinned>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Runs something that may make an entry of a blob's bytes: it gets the blob and no copy.
-pub(super) fn offer<T>(blob: &Pinned, run: impl FnOnce() -> T) -> T {
+/// Runs something that may make entries of the blobs' bytes: they get the blobs and no copies.
+pub(crate) fn offer<'b, T>(blobs: impl IntoIterator<Item = &'b Pinned>, run: impl FnOnce() -> T) -> T {
     struct Withdraw;
     impl Drop for Withdraw {
         fn drop(&mut self) {
-            OFFERED.take();
+            drop(OFFERED.take());
         }
     }
-    OFFERED.set(Some(blob.clone()));
+    OFFERED.set(blobs.into_iter().map(|blob| (blob.as_ptr().addr(), blob.clone())).collect());
     let _withdraw = Withdraw;
     run()
 }
@@ -41,7 +43,9 @@ pub(crate) fn offered(bytes: &[u8]) -> Option<Pinned> {
         return None;
     }
     cold_path();
-    OFFERED.with_borrow(|offered| offered.as_ref().filter(|blob| std::ptr::eq(&***blob, bytes)).cloned())
+    OFFERED.with_borrow(|offered| {
+        offered.get(&bytes.as_ptr().addr()).filter(|blob| blob.len() == bytes.len()).cloned()
+    })
 }
 
 #[repr(C)]
@@ -327,6 +331,14 @@ impl Deref for Pinned {
         unsafe { std::slice::from_raw_parts(self.data().as_ptr(), self.header().len) }
     }
 }
+
+impl PartialEq for Pinned {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Pinned {}
 
 impl Clone for Pinned {
     fn clone(&self) -> Self {

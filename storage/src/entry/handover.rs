@@ -55,7 +55,7 @@ impl Handover {
 
     /// Runs something that may make an entry of the long word.
     pub fn offer<T>(&self, run: impl FnOnce() -> T) -> T {
-        blob::offer(&self.blob, run)
+        blob::offer([&self.blob], run)
     }
 
     /// The memory that it takes, unless an entry has it.

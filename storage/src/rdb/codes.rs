@@ -85,4 +85,7 @@ pub(super) mod encoded {
     pub const INT_16: u8 = 0xc1;
     pub const INT_32: u8 = 0xc2;
     pub const LZF: u8 = 0xc3;
+    /// Stands in no file: in the bytes of a record, in place of a string that was read to a place of its own.
+    /// Its number follows, a little-endian `u32`.
+    pub const APART: u8 = 0xc4;
 }

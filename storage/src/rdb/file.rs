@@ -16,7 +16,7 @@ mod snapshot_writer;
 
 pub use self::{
     raw_entry::{RawEntry, Recency, encode_entry},
-    snapshot_reader::{FileError, Item, LongString, Problem, SnapshotReader},
+    snapshot_reader::{FileError, Item, Problem, SnapshotReader},
     snapshot_writer::{SnapshotOptions, SnapshotWriter},
 };
 

@@ -28,26 +28,68 @@ const TIMES_MAX: usize = REPEATED_MAX / 3 + 1;
 /// The size of a piece that is decompressed before it goes to a blob.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// The longest step: a control byte and the bytes to copy.
+const STEP_MAX: usize = 1 + 32;
+
 /// Decompresses to a blob, without a second copy of it all, because a repetition starts within [`BACK_MAX`].
-/// The blob's room is taken at once, if there can be that much.
-pub fn decompress_blob(mut from: &[u8], len: usize) -> Option<Pinned> {
-    if len / TIMES_MAX > from.len() {
-        return None;
-    }
-    let (mut blob, mut out) = (Pinned::with_capacity(len), Vec::with_capacity(2 * PIECE_BYTES));
-    while !from.is_empty() {
-        from = step(&mut out, from)?;
-        if blob.len() + out.len() > len {
+pub fn decompress_blob(from: &[u8], len: usize) -> Option<Pinned> {
+    let mut decompressor = BlobDecompressor::new(from.len(), len)?;
+    from.chunks(PIECE_BYTES).try_for_each(|piece| decompressor.push(piece))?;
+    decompressor.finish()
+}
+
+/// Decompresses to a blob what comes piece by piece.
+pub struct BlobDecompressor {
+    blob: Pinned,
+    /// The decompressed bytes that are not in the blob yet.
+    out: Vec<u8>,
+    /// The compressed bytes from the next step on.
+    from: Vec<u8>,
+    len: usize,
+}
+
+impl BlobDecompressor {
+    /// Prepares for `stored` bytes that decompress to `len`. The blob's room is taken at once; there is no
+    /// decompressor if there cannot be that much.
+    pub fn new(stored: usize, len: usize) -> Option<Self> {
+        if len / TIMES_MAX > stored {
             return None;
         }
-        if out.len() >= PIECE_BYTES {
-            let n_done = out.len() - BACK_MAX;
-            blob.extend_from_slice(&out[..n_done]);
-            out.drain(..n_done);
-        }
+        let out = Vec::with_capacity(2 * PIECE_BYTES);
+        Some(Self { blob: Pinned::with_capacity(len), out, from: Vec::new(), len })
     }
-    blob.extend_from_slice(&out);
-    (blob.len() == len).then_some(blob)
+
+    /// Decompresses the steps that are complete after these bytes.
+    pub fn push(&mut self, piece: &[u8]) -> Option<()> {
+        self.from.extend_from_slice(piece);
+        self.run(STEP_MAX)
+    }
+
+    /// The blob, after all bytes, if it is exactly as long as it should be.
+    pub fn finish(mut self) -> Option<Pinned> {
+        self.run(1)?;
+        self.blob.extend_from_slice(&self.out);
+        (self.blob.len() == self.len).then_some(self.blob)
+    }
+
+    /// Takes steps as long as there are at least this many bytes.
+    fn run(&mut self, n_min: usize) -> Option<()> {
+        let mut from = &self.from[..];
+        while from.len() >= n_min {
+            from = step(&mut self.out, from)?;
+            if self.blob.len() + self.out.len() > self.len {
+                return None;
+            }
+            if self.out.len() >= PIECE_BYTES {
+                let n_done = self.out.len() - BACK_MAX;
+                self.blob.extend_from_slice(&self.out[..n_done]);
+                self.out.drain(..n_done);
+            }
+        }
+        let n_left = from.len();
+        self.from.drain(..self.from.len() - n_left);
+        Some(())
+    }
 }
 
 /// Adds the bytes for which the next bytes stand; returns the rest.

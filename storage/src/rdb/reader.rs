@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use braid_protocol::number;
 
 use super::{
+    apart::Apart,
     codes::{double_text, encoded, length},
     flaw::{Flaw, Malformed},
     lzf, ziplist,
@@ -23,6 +24,9 @@ const STRING_MAX_BYTES: usize = 1 << 30;
 pub struct Reader<'a> {
     rest: &'a [u8],
     n_bytes: usize,
+    /// The strings that stand apart, and how many bytes of those that were read are not in the others.
+    apart: &'a [Apart],
+    n_apart_bytes: usize,
     /// The first fault that was found, apart from missing parts.
     refused: Option<Malformed>,
 }
@@ -30,7 +34,12 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Makes a reader that has read nothing yet.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, n_bytes: bytes.len(), refused: None }
+        Self::with_apart(bytes, &[])
+    }
+
+    /// Makes a reader of a record of which some strings stand apart.
+    pub fn with_apart(bytes: &'a [u8], apart: &'a [Apart]) -> Self {
+        Self { rest: bytes, n_bytes: bytes.len(), apart, n_apart_bytes: 0, refused: None }
     }
 
     /// Whether all has been read.
@@ -40,7 +49,7 @@ impl<'a> Reader<'a> {
 
     /// The number of bytes that have been read.
     pub fn at(&self) -> usize {
-        self.n_bytes - self.rest.len()
+        self.n_bytes - self.rest.len() + self.n_apart_bytes
     }
 
     /// The fault, after a `None`.
@@ -122,6 +131,11 @@ impl<'a> Reader<'a> {
             encoded::LZF => {
                 let (compressed, len) = (self.size()?, self.size()?);
                 return lzf::decompress(self.bytes(compressed)?, len).map(Cow::Owned);
+            }
+            encoded::APART => {
+                let apart = self.apart.get(u32::from_le_bytes(self.array()?) as usize)?;
+                self.n_apart_bytes += apart.n_bytes_less;
+                return Some(Cow::Borrowed(&apart.text));
             }
             _ if first >> 6 == length::ENCODED => return None,
             _ => {

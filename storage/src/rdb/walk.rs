@@ -4,13 +4,18 @@
 //! Each type says once, beside its reader, which parts its values have ([`Parts`]); the walker decides how to
 //! treat a part.
 
-use super::codes::{double_text, encoded, length};
+use super::{
+    apart::{LONG_BYTES, LongString},
+    codes::{double_text, encoded, length},
+};
 
 /// The reason why a walk did not come to the end of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The bytes end: at least this many more, and at least one, belong to the value.
     More(usize),
+    /// A very long string comes next, which is to be read to a place of its own.
+    Long(LongString),
     /// A length or a string has an invalid form.
     Malformed,
 }
@@ -61,12 +66,20 @@ pub enum Written<'a> {
 pub struct Walker<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// How many strings stand apart, and how many of them it has passed; nothing if very long strings are
+    /// parts like others.
+    apart: Option<(usize, usize)>,
 }
 
 impl<'a> Walker<'a> {
     /// A walk from the first byte on.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, apart: None }
+    }
+
+    /// A walk over a record of which `n_apart` strings stand apart. It stops before the next very long one.
+    pub fn setting_apart(bytes: &'a [u8], n_apart: usize) -> Self {
+        Self { bytes, at: 0, apart: Some((n_apart, 0)) }
     }
 
     /// The number of bytes that it has walked over.
@@ -128,23 +141,47 @@ impl<'a> Walker<'a> {
     /// A string, which is taken apart.
     #[inline]
     pub fn written(&mut self) -> Result<Written<'a>, Stop> {
+        let start = self.at;
         let first = self.byte()?;
         let n = match first {
             encoded::INT_8 => 1,
             encoded::INT_16 => 2,
             encoded::INT_32 => 4,
             encoded::LZF => {
-                let compressed = self.size()?;
-                self.size()?;
-                compressed
+                let (stored, len) = (self.size()?, self.size()?);
+                self.stop_at_long(start, stored, len, true)?;
+                stored
             }
+            encoded::APART => return self.pass_apart(),
             _ if first >> 6 == length::ENCODED => return Err(Stop::Malformed),
             _ => {
                 let len = usize::try_from(self.len_from(first)?).map_err(|_| Stop::Malformed)?;
+                self.stop_at_long(start, len, len, false)?;
                 return self.take(len).map(Written::Plain);
             }
         };
         self.take(n).map(|_| Written::Short)
+    }
+
+    /// Stops before a very long string that should stand apart.
+    #[inline]
+    fn stop_at_long(&self, start: usize, stored: usize, len: usize, is_compressed: bool) -> Result<(), Stop> {
+        if len < LONG_BYTES || self.apart.is_none() {
+            return Ok(());
+        }
+        Err(Stop::Long(LongString { start, text_at: self.at, stored, len, is_compressed }))
+    }
+
+    /// Passes the next string that stands apart. A file has no such code: it is valid only in the places where
+    /// it was put, which come one after the other.
+    fn pass_apart(&mut self) -> Result<Written<'a>, Stop> {
+        let (n_apart, n_passed) =
+            self.apart.filter(|(n_apart, n_passed)| n_passed < n_apart).ok_or(Stop::Malformed)?;
+        if u32::from_le_bytes(self.array()?) as usize != n_passed {
+            return Err(Stop::Malformed);
+        }
+        self.apart = Some((n_apart, n_passed + 1));
+        Ok(Written::Short)
     }
 }
 

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use crate::{
     Keyspace,
-    entry::{EntryRef, Kind},
+    entry::{self, EntryRef, Kind},
     kinds,
     lru::{Access, AccessPolicy, idle_seconds},
     rdb::{
         Flaw, Made, Making, Malformed, Parts, Reader, Stop,
+        apart::Apart,
         codes::{encoded, opcode},
         lzf::Compressor,
         walk::{Walker, Written},
@@ -165,7 +166,7 @@ impl Parts for Compressing<'_, '_> {
 }
 
 /// An entry of a file, cut out and not built yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct RawEntry<'a> {
     /// The key.
     pub key: Cow<'a, [u8]>,
@@ -177,6 +178,8 @@ pub struct RawEntry<'a> {
     pub value_type: u8,
     /// The value as it is written.
     pub value: &'a [u8],
+    /// The strings of key and value that stand apart.
+    pub apart: &'a [Apart],
     /// The place of the entry in the file.
     pub offset: u64,
 }
@@ -192,7 +195,12 @@ impl RawEntry<'_> {
         self.deadline.is_some_and(|deadline| deadline.has_passed(now))
     }
 
-    /// Builds the entry, with its deadline.
+    /// The memory that the value takes before it is built.
+    pub fn n_value_bytes(&self) -> usize {
+        self.value.len() + self.apart.iter().map(|apart| apart.text.len()).sum::<usize>()
+    }
+
+    /// Builds the entry, with its deadline. It takes over the strings that stand apart.
     ///
     /// # Errors
     /// If the value makes no sense.
@@ -200,8 +208,13 @@ impl RawEntry<'_> {
         let hasher = keyspace.router().hasher();
         let (thresholds, deadline) = (keyspace.thresholds(), self.deadline);
         let making = Making { key: &self.key, hasher, thresholds, now, deadline };
-        let mut reader = Reader::new(self.value);
-        let built = kinds::restore(self.value_type, &mut reader, &making);
+        let mut reader = Reader::with_apart(self.value, self.apart);
+        let built = if self.apart.is_empty() {
+            kinds::restore(self.value_type, &mut reader, &making)
+        } else {
+            let texts = self.apart.iter().map(|apart| &apart.text);
+            entry::offer_blobs(texts, || kinds::restore(self.value_type, &mut reader, &making))
+        };
         let mut built = built.ok_or_else(|| reader.malformed())?;
         if !reader.is_at_end() {
             return Err(Malformed { at: reader.at(), flaw: Flaw::GoesOn });

@@ -11,12 +11,11 @@ use crc::{Digest, Table};
 
 use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM};
 use crate::{
-    entry::{EntryBox, Pinned},
     kinds,
     rdb::{
         CHECKSUM, Malformed, Parts, Reader, Stop, VERSION_MAX,
+        apart::{self, Apart, Filling, LongString},
         codes::{module, opcode, types},
-        string_dump,
         walk::Walker,
     },
     time::{Deadline, Millis},
@@ -25,13 +24,11 @@ use crate::{
 /// The bytes that are read at once; more for an entry that is longer.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// The length from which an uncompressed string can be [read in pieces](SnapshotReader::read_long).
-const LONG_BYTES: usize = 1 << 20;
-
 /// Reads a file record by record.
 ///
 /// Lengths in the file are not believed: memory is allocated as bytes are read. The value of an entry is cut
-/// out and not built, so that other threads can build it meanwhile.
+/// out and not built, so that other threads can build it meanwhile. Where it is known how long the file is, very
+/// long strings are read to places of their own.
 pub struct SnapshotReader<R> {
     source: R,
     /// The bytes that are read, from `first` on in the file.
@@ -41,12 +38,14 @@ pub struct SnapshotReader<R> {
     n_given: usize,
     /// The part of the buffer that is summed.
     n_summed: usize,
+    /// The very long strings of the record that was given last, or is read.
+    apart: Vec<Apart>,
+    /// The number of bytes that the record has in the file and not in the buffer.
+    n_apart_bytes: usize,
     version: u16,
     /// The length of the file, if that is known.
     total: Option<u64>,
     checksum: Option<Digest<'static, u64, Table<16>>>,
-    /// Whether very long strings are left for reading in pieces.
-    leaves_long: bool,
 }
 
 /// A record of a file.
@@ -64,36 +63,11 @@ pub enum Item<'a> {
     Other,
     /// An entry.
     Entry(RawEntry<'a>),
-    /// An entry whose value is a very long string, of which nothing is read yet; only if such are
-    /// [left](SnapshotReader::leave_long).
-    Long(LongString),
     /// The end, and whether a checksum confirms all bytes before it.
     End {
         /// The checksum was compared, and is right.
         is_checked: bool,
     },
-}
-
-/// An entry whose value is a very long string.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LongString {
-    /// The key.
-    pub key: Vec<u8>,
-    /// Its deadline.
-    pub deadline: Option<Deadline>,
-    /// The recorded use.
-    pub recency: Option<Recency>,
-    /// Offset of the entry in the file.
-    pub offset: u64,
-    /// The length of the value in bytes.
-    pub n_bytes: usize,
-}
-
-impl LongString {
-    /// Whether it has expired.
-    pub fn has_expired(&self, now: Millis) -> bool {
-        self.deadline.is_some_and(|deadline| deadline.has_passed(now))
-    }
 }
 
 /// A fault of a file, and its place.
@@ -231,10 +205,11 @@ impl<R: Read> SnapshotReader<R> {
             first: 0,
             n_given: 0,
             n_summed: 0,
+            apart: Vec::new(),
+            n_apart_bytes: 0,
             version: 0,
             total,
             checksum: checks.then(|| CHECKSUM.digest()),
-            leaves_long: false,
         };
         reader.read_more(HEADER_BYTES).map_err(|problem| match problem {
             Problem::Io(_) => reader.wrong(0, problem),
@@ -262,7 +237,7 @@ impl<R: Read> SnapshotReader<R> {
         self.first + self.n_given as u64
     }
 
-    /// Bytes that the reader has allocated.
+    /// Bytes that the reader has allocated, without the strings of the last record that stand apart.
     pub fn allocated_bytes(&self) -> usize {
         self.buffer.capacity()
     }
@@ -272,88 +247,79 @@ impl<R: Read> SnapshotReader<R> {
     /// # Errors
     /// The fault of the file.
     pub fn next_item(&mut self) -> Result<Item<'_>, FileError> {
+        self.apart.clear();
+        let offset = self.offset();
         let (record, at) = loop {
-            let mut walker = Walker::new(&self.buffer[self.n_given..]);
+            let bytes = &self.buffer[self.n_given..];
+            let mut walker = match self.total {
+                Some(_) => Walker::setting_apart(bytes, self.apart.len()),
+                None => Walker::new(bytes),
+            };
             match record(&mut walker, self.version) {
                 Ok(record) => {
                     let at = self.n_given;
                     self.n_given += walker.at();
+                    self.first += std::mem::take(&mut self.n_apart_bytes) as u64;
                     break (record, at);
                 }
                 Err(Missing::Stop(Stop::More(n))) => {
                     let at = walker.at();
-                    if self.leaves_long
-                        && n >= LONG_BYTES
-                        && let Some(long) = self.long_string()
-                    {
-                        return Ok(Item::Long(long));
-                    }
                     self.read_more(n).map_err(|problem| self.wrong(at, problem))?;
                 }
+                Err(Missing::Stop(Stop::Long(long))) => self.set_apart(&long)?,
                 Err(missing) => return Err(self.missing(walker.at(), missing)),
             }
         };
         if let Record::End = record {
             return self.end();
         }
-        let offset = self.first + at as u64;
         let bytes = &self.buffer[at..self.n_given];
-        item(record, bytes, offset).ok_or(FileError { offset, key: None, problem: Problem::Length })
+        item(record, bytes, &self.apart, offset).ok_or(FileError {
+            offset,
+            key: None,
+            problem: Problem::Length,
+        })
     }
 
-    /// Leaves very long strings to be [read in pieces](Self::read_long), where it is known how long the file
-    /// is.
-    pub fn leave_long(&mut self) {
-        self.leaves_long = self.total.is_some();
-    }
-
-    /// Returns the next entry if its value is a very long string, everything before the value has been read,
-    /// and the file is long enough.
-    fn long_string(&mut self) -> Option<LongString> {
-        let mut walker = Walker::new(&self.buffer[self.n_given..]);
-        let first = walker.byte().ok()?;
-        let Head { deadline, recency, value_type, key } = head(&mut walker, first).ok()?;
-        // A compressed one has no length here.
-        let n_bytes = if value_type == types::STRING { walker.len().ok()? } else { return None };
-        let offset = self.first + self.n_given as u64;
-        let end = (offset + walker.at() as u64).checked_add(n_bytes)?;
-        if end > self.total? {
-            return None;
+    /// Reads a very long string of the next record to a place of its own. In the record's bytes a placeholder
+    /// stands for it.
+    #[cold]
+    fn set_apart(&mut self, long: &LongString) -> Result<(), FileError> {
+        let LongString { start, text_at, stored, .. } = *long;
+        let stands_at = self.offset() + (text_at + self.n_apart_bytes) as u64;
+        let end = stands_at.checked_add(stored as u64);
+        if end.is_none_or(|end| self.total.is_none_or(|total| end > total)) {
+            return Err(self.wrong(text_at, Problem::Ends));
         }
-        let key = Reader::new(&self.buffer[self.n_given..][key]).string()?.into_owned();
-        self.n_given += walker.at();
-        Some(LongString { key, deadline, recency, offset, n_bytes: usize::try_from(n_bytes).ok()? })
-    }
+        let refused = |reader: &Self| reader.wrong(text_at, Problem::Length);
+        let mut filling = Filling::new(long).ok_or_else(|| refused(self))?;
+        let (start_at, text_at) = (self.n_given + start, self.n_given + text_at);
+        let n_there = stored.min(self.buffer.len() - text_at);
+        self.sum_up_to(text_at + n_there);
+        filling.push(&self.buffer[text_at..][..n_there]).ok_or_else(|| refused(self))?;
+        let placeholder = apart::placeholder(self.apart.len());
+        self.buffer.splice(start_at..text_at + n_there, placeholder);
+        self.n_summed = start_at + placeholder.len();
 
-    /// Reads the value of a very long string, which comes next, straight to its place.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or ends.
-    pub fn read_long(&mut self, long: &LongString) -> Result<EntryBox, FileError> {
-        let mut blob = Pinned::with_capacity(long.n_bytes);
-        self.read_pieces(long.n_bytes, |piece| blob.extend_from_slice(piece))?;
-        Ok(string_dump::long(&long.key, blob, long.deadline))
-    }
-
-    /// Passes over the value of a very long string, which comes next.
-    ///
-    /// # Errors
-    /// As of [`read_long`](Self::read_long).
-    pub fn pass_long(&mut self, long: &LongString) -> Result<(), FileError> {
-        self.read_pieces(long.n_bytes, |_| ())
-    }
-
-    fn read_pieces(&mut self, n_bytes: usize, mut take: impl FnMut(&[u8])) -> Result<(), FileError> {
-        let mut n_left = n_bytes;
+        let (mut piece, mut n_left) = (Vec::with_capacity(PIECE_BYTES), stored - n_there);
         while n_left > 0 {
-            if self.n_given == self.buffer.len() {
-                self.read_more(1).map_err(|problem| self.wrong(0, problem))?;
+            piece.clear();
+            let wanted = n_left.min(PIECE_BYTES);
+            let read = (&mut self.source).take(wanted as u64).read_to_end(&mut piece);
+            let n_read = read.map_err(|error| self.wrong(start, Problem::Io(error)))?;
+            if n_read < wanted {
+                return Err(self.wrong(start, Problem::Ends));
             }
-            let there = &self.buffer[self.n_given..];
-            let piece = &there[..there.len().min(n_left)];
-            take(piece);
-            (self.n_given, n_left) = (self.n_given + piece.len(), n_left - piece.len());
+            if let Some(checksum) = &mut self.checksum {
+                checksum.update(&piece);
+            }
+            filling.push(&piece).ok_or_else(|| self.wrong(start, Problem::Length))?;
+            n_left -= wanted;
         }
+        let text = filling.finish().ok_or_else(|| self.wrong(start, Problem::Length))?;
+        let n_bytes_less = text_at - start_at + stored - placeholder.len();
+        self.n_apart_bytes += n_bytes_less;
+        self.apart.push(Apart { text, n_bytes_less });
         Ok(())
     }
 
@@ -362,17 +328,14 @@ impl<R: Read> SnapshotReader<R> {
         if self.version < VERSION_WITH_CHECKSUM {
             return self.end_without_checksum();
         }
-        let (n_summed, n_given) = (self.n_summed, self.n_given);
-        let computed = self.checksum.take().map(|mut checksum| {
-            checksum.update(&self.buffer[n_summed..n_given]);
-            checksum.finalize()
-        });
+        self.sum_up_to(self.n_given);
+        let computed = self.checksum.take().map(|checksum| checksum.finalize());
         let at = self.offset();
         let stated = loop {
             match Walker::new(&self.buffer[self.n_given..]).array() {
                 Ok(stated) => break u64::from_le_bytes(stated),
                 Err(Stop::More(n)) => self.read_more(n).map_err(|problem| self.wrong(0, problem))?,
-                Err(Stop::Malformed) => unreachable!("bytes as they are have no form"),
+                Err(Stop::Malformed | Stop::Long(_)) => unreachable!("bytes as they are have no form"),
             }
         };
         self.n_given += size_of::<u64>();
@@ -390,9 +353,10 @@ impl<R: Read> SnapshotReader<R> {
         if has_more { Err(self.wrong(0, Problem::GoesOn)) } else { Ok(Item::End { is_checked: false }) }
     }
 
-    /// The fault at this number of bytes from here on.
+    /// The fault at this number of bytes from the record's beginning on, behind its strings that stand apart.
     fn wrong(&self, at: usize, problem: Problem) -> FileError {
-        FileError { offset: self.offset() + at as u64, key: None, problem }
+        let n_apart_bytes = if at > 0 { self.n_apart_bytes } else { 0 };
+        FileError { offset: self.offset() + (at + n_apart_bytes) as u64, key: None, problem }
     }
 
     fn missing(&self, at: usize, missing: Missing) -> FileError {
@@ -401,7 +365,7 @@ impl<R: Read> SnapshotReader<R> {
             Missing::Problem(problem) => self.wrong(0, problem),
             Missing::OfKey(key, problem) => {
                 let written = &self.buffer[self.n_given..][key];
-                let key = Reader::new(written).string().map(Cow::into_owned);
+                let key = Reader::with_apart(written, &self.apart).string().map(Cow::into_owned);
                 FileError { key, ..self.wrong(0, problem) }
             }
         }
@@ -430,15 +394,24 @@ impl<R: Read> SnapshotReader<R> {
 
     /// Sums and drops the bytes that were given out.
     fn forget_given(&mut self) {
-        if let Some(checksum) = &mut self.checksum {
-            checksum.update(&self.buffer[self.n_summed..self.n_given]);
-        }
+        self.sum_up_to(self.n_given);
         self.buffer.drain(..self.n_given);
         if self.buffer.capacity() > 8 * PIECE_BYTES && self.buffer.len() < PIECE_BYTES {
             self.buffer.shrink_to(2 * PIECE_BYTES);
         }
         self.first += self.n_given as u64;
-        (self.n_given, self.n_summed) = (0, 0);
+        (self.n_given, self.n_summed) = (0, self.n_summed - self.n_given);
+    }
+
+    /// Sums the bytes of the buffer before a place, if they are not summed.
+    fn sum_up_to(&mut self, end: usize) {
+        if self.n_summed >= end {
+            return;
+        }
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(&self.buffer[self.n_summed..end]);
+        }
+        self.n_summed = end;
     }
 }
 
@@ -524,8 +497,8 @@ fn string(walker: &mut Walker<'_>) -> Result<Range<usize>, Stop> {
 }
 
 /// Returns a record with its strings; `None` if one of them is invalid.
-fn item(record: Record, bytes: &[u8], offset: u64) -> Option<Item<'_>> {
-    let text = |range: Range<usize>| Reader::new(&bytes[range]).string();
+fn item<'a>(record: Record, bytes: &'a [u8], apart: &'a [Apart], offset: u64) -> Option<Item<'a>> {
+    let text = |range: Range<usize>| Reader::with_apart(&bytes[range], apart).string();
     Some(match record {
         Record::Aux(name, value) => Item::Aux(text(name)?, text(value)?),
         Record::Library(code) => Item::Library(text(code)?),
@@ -538,6 +511,7 @@ fn item(record: Record, bytes: &[u8], offset: u64) -> Option<Item<'_>> {
             recency,
             value_type,
             value: &bytes[value],
+            apart,
             offset,
         }),
         Record::End => unreachable!("the end is no item with strings"),

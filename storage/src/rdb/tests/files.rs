@@ -12,7 +12,7 @@ use super::{
     },
     *,
 };
-use crate::{Digest, digest_of, time::Deadline};
+use crate::{Digest, digest_of, hashes::HashType, packed::Element, time::Deadline, value::ValueRef};
 
 const PLAIN: SnapshotOptions =
     SnapshotOptions { has_field_deadlines: false, checksum: true, compress: false };
@@ -342,6 +342,7 @@ fn values_without_elements_are_known_for_what_they_are() {
             recency: None,
             value_type,
             value,
+            apart: &[],
             offset: 0,
         };
         matches!(raw.build(&world.keyspace, NOW), Ok(Made::Empty))
@@ -406,63 +407,121 @@ fn announced_lengths_are_not_believed() {
     assert!(matches!(read_all(&world.keyspace, &bomb), Err(FileError { .. })));
 }
 
-/// A very long string is read to its place, and all else of the file is as it would be without.
-#[test]
-fn very_long_strings_are_read_in_pieces() {
+/// Bytes that no compression makes shorter.
+fn noise(n: usize) -> Vec<u8> {
     let mut random = 1u64;
     let mut byte = || {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (random >> 56) as u8
     };
-    let long: Vec<u8> = (0..(3 << 20) + 17).map(|_| byte()).collect();
-    let entries: Vec<EntryBox> = [(&b"a"[..], &b"1"[..]), (b"long", &long), (b"b", b"2"), (b"last", &long)]
-        .map(|(key, value)| EntryBox::string(key, value))
-        .into();
-    let bytes = file(&entries, PLAIN, None);
-    let read = |bytes: &[u8], total| {
-        let mut reader = SnapshotReader::new(bytes, total, true)?;
-        reader.leave_long();
-        let (mut found, mut n_long) = (BTreeMap::new(), 0);
+    (0..n).map(|_| byte()).collect()
+}
+
+/// Entries that are, or have, very long strings: plain ones and such as are compressed.
+fn long_entries(world: &mut World, plain: &[u8], repeating: &[u8]) -> Vec<EntryBox> {
+    let key = world.key();
+    let mut entries = Vec::new();
+    let mut make = |name: &[u8], make: &mut dyn FnMut(&mut Shard, &Key<'_>)| {
+        make(&mut world.shard, &key);
+        entries.push(world.shard.take(&key, Event::Del).expect("a value was made").with_key(name));
+    };
+    let elements = [b"a".to_vec(), plain.to_vec(), b"b".to_vec(), repeating.to_vec(), plain[1..].to_vec()];
+    make(b"string", &mut |shard, key| put_string(plain)(shard, key));
+    make(b"before", &mut |shard, key| put_string(b"1")(shard, key));
+    make(b"hash", &mut |shard, key| {
+        let mut hash = shard.value_or_create::<HashType>(key, Event::Made).unwrap();
+        hash.set(b"plain", plain, Expiry::Clear);
+        hash.set(b"repeating", repeating, Expiry::Clear);
+        hash.set(repeating, b"short", Expiry::Clear);
+    });
+    make(b"list", &mut |shard, key| put_list(&elements)(shard, key));
+    make(b"set", &mut |shard, key| put_set(&elements)(shard, key));
+    make(b"zset", &mut |shard, key| put_sorted_set(&elements)(shard, key));
+    make(repeating, &mut |shard, key| put_string(repeating)(shard, key));
+    make(b"last", &mut |shard, key| put_string(b"2")(shard, key));
+    entries
+}
+
+/// Very long strings are read to places of their own, which entries take over, and all else of the file is as
+/// it would be without.
+#[test]
+fn very_long_strings_are_read_to_their_place() {
+    let mut world = World::new();
+    let plain = noise((3 << 20) + 17);
+    let repeating: Vec<u8> = (0..200_000u32).flat_map(|n| format!("{} and ", n / 3).into_bytes()).collect();
+    let entries = long_entries(&mut world, &plain, &repeating);
+    for compress in [false, true] {
+        let bytes = file(&entries, SnapshotOptions { compress, ..PLAIN }, None);
+        let total = Some(bytes.len() as u64);
+        let (mut reader, mut n_apart) = (SnapshotReader::new(&bytes[..], total, true).unwrap(), 0);
         loop {
-            match reader.next_item()? {
-                Item::Entry(raw) => drop(found.insert(raw.key.to_vec(), raw.value.len())),
-                Item::Long(long_string) => {
-                    n_long += 1;
-                    // Every other one is passed over.
-                    if n_long % 2 == 0 {
-                        reader.pass_long(&long_string)?;
-                        continue;
-                    }
-                    let entry = reader.read_long(&long_string)?;
-                    assert_eq!(entry.as_ref().key(), long_string.key);
-                    assert!(entry.as_ref().bytes() == Some(&long[..]), "the value is another");
-                    assert!(reader.allocated_bytes() <= 4 << 20);
+            let raw = match reader.next_item().unwrap() {
+                Item::Entry(raw) => raw,
+                Item::End { is_checked } => break assert!(is_checked),
+                _ => continue,
+            };
+            n_apart += raw.apart.len();
+            assert!(raw.value.len() < 1 << 20, "{} bytes", raw.value.len());
+            let written =
+                entries.iter().find(|entry| entry.as_ref().key() == &*raw.key).expect("it was written");
+            let entry = raw.build(&world.keyspace, NOW).unwrap().into_entry().unwrap();
+            assert!(digest_of(entry.as_ref(), NOW) == digest_of(written.as_ref(), NOW));
+            // It is no copy.
+            let places: Vec<_> = raw.apart.iter().map(|apart| apart.text.as_ptr()).collect();
+            let kept: Vec<_> = match raw.kind().expect("it was built") {
+                Kind::String => entry.as_ref().bytes().into_iter().map(<[u8]>::as_ptr).collect(),
+                Kind::Hash => {
+                    let hash = ValueRef::<HashType>::known(entry.as_ref(), NOW);
+                    let texts = hash.iter().filter_map(|field| match field.value {
+                        Element::Text(text) => Some(text.as_ptr()),
+                        Element::Integer(_) => None,
+                    });
+                    texts.collect()
                 }
-                Item::End { is_checked } => {
-                    assert!(is_checked);
-                    return Ok((found, n_long));
-                }
-                _ => {}
+                _ => continue,
+            };
+            assert!(raw.apart.is_empty() || kept.iter().any(|place| places.contains(place)));
+            assert!(reader.allocated_bytes() <= 4 << 20);
+        }
+        assert_eq!(n_apart, 15);
+        // Of a pipe it is not known how long it is.
+        let known = read_all(&world.keyspace, &bytes).unwrap();
+        assert!(read(&world.keyspace, &bytes[..], None).unwrap() == known);
+
+        // The end is missing, and is not where the file's length says.
+        for parts in [1, 3, 7] {
+            let cut = &bytes[..bytes.len() / 8 * parts];
+            for total in [total, Some(cut.len() as u64), None] {
+                let error = read(&world.keyspace, cut, total).unwrap_err();
+                assert!(matches!(error.problem, Problem::Ends), "{error}");
+                assert!(error.offset <= cut.len() as u64, "{error}");
             }
         }
-    };
-    let total = Some(bytes.len() as u64);
-    let (found, n_long) = read(&bytes, total).unwrap();
-    assert_eq!(
-        (found.into_iter().collect::<Vec<_>>(), n_long),
-        (vec![(b"a".into(), 2), (b"b".into(), 2)], 2)
-    );
-    // Of a pipe it is not known how long it is.
-    assert_eq!(read(&bytes, None).unwrap().1, 0);
-    // The end is missing, and is not where the file's length says.
-    let cut = &bytes[..bytes.len() / 4];
-    for total in [total, Some(cut.len() as u64)] {
-        let error: FileError = read(cut, total).unwrap_err();
-        assert!(matches!(error.problem, Problem::Ends), "{error}");
+        let mut flipped = bytes.clone();
+        flipped[1 << 20] ^= 1;
+        assert!(matches!(
+            read(&world.keyspace, &flipped[..], total),
+            Err(FileError { problem: Problem::Checksum { .. }, .. })
+        ));
     }
-    let mut flipped = bytes.clone();
-    flipped[bytes.len() / 4 * 3] ^= 1;
-    assert!(matches!(read(&flipped, total), Err(FileError { problem: Problem::Checksum { .. }, .. })));
+}
+
+/// No file has the code of a string that stands apart, even where such strings are.
+#[test]
+fn the_placeholder_of_a_string_is_refused_in_a_file() {
+    let world = World::new();
+    let long = noise(1 << 20);
+    let string = |text: &[u8]| [&b"\x80"[..], &(text.len() as u32).to_be_bytes(), text].concat();
+    let placeholder = b"\xc4\0\0\0\0".to_vec();
+    for elements in [
+        [string(&long), placeholder.clone()],
+        [placeholder.clone(), string(&long)],
+        [placeholder.clone(), placeholder],
+    ] {
+        let records = [&b"\x01\x01k\x02"[..], &elements.concat()].concat();
+        let error = read_all(&world.keyspace, &of_records("0010", &records)).unwrap_err();
+        assert!(matches!(error.problem, Problem::Length), "{error}");
+    }
 }
 
 /// A compressed one is decompressed to its place, and one that cannot be as long as it says is refused before
