@@ -26,6 +26,9 @@ use std::sync::{
 
 use crossbeam_utils::CachePadded;
 
+/// The baton, as long as a thread has it.
+pub type Guard<'a, T> = MutexGuard<'a, T>;
+
 /// A value, and the right to work with it.
 pub struct Baton<T> {
     n_announced: CachePadded<AtomicU64>,
@@ -49,7 +52,7 @@ impl<T> Baton<T> {
     ///
     /// After its release the caller must run, or have another thread run. Threads that announced work
     /// meanwhile did not wait.
-    pub fn take(&self) -> MutexGuard<'_, T> {
+    pub fn take(&self) -> Guard<'_, T> {
         self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

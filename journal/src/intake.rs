@@ -20,6 +20,7 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
+use bytes::Bytes;
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use crossbeam_utils::CachePadded;
 
@@ -205,7 +206,7 @@ pub struct Pen {
 }
 
 /// The destination of merged records.
-pub trait Stream {
+pub trait Sink {
     /// Selects a database for the commands that follow.
     fn select(&mut self, db: u32);
     /// Appends the commands of one unit.
@@ -221,7 +222,7 @@ pub enum Merged {
     Enough,
     /// The next record is a cut.
     UpToCut,
-    /// The next record is long: the caller writes it from its batch, without a copy.
+    /// The next record is long: the caller takes it with its batch, without a copy.
     UpToLong,
 }
 
@@ -245,11 +246,11 @@ impl Pen {
     ///
     /// It ends when the next record is not published, or when `go_on` returns false. `go_on` is called after
     /// each record with the record's length in bytes. The merge also stops before a cut. It stops before a
-    /// [long](Self::long) record too, but after the selection of its database.
+    /// [long](Self::take_long) record too, but after the selection of its database.
     pub fn merge(
         &mut self,
         intake: &Intake,
-        to: &mut impl Stream,
+        to: &mut impl Sink,
         mut go_on: impl FnMut(usize) -> bool,
     ) -> Merged {
         loop {
@@ -288,42 +289,23 @@ impl Pen {
         self.db = None;
     }
 
-    /// Whether the next record is a long one.
-    pub fn is_at_long(&mut self, intake: &Intake) -> bool {
-        self.find(intake).is_some_and(|(_, head)| head.kind != Kind::Cut && head.n_bytes >= LONG_BYTES)
-    }
-
-    /// The long record at which [`merge`](Self::merge) has stopped.
-    ///
-    /// # Panics
-    /// If there is no next record.
-    pub fn long(&mut self, intake: &Intake) -> &[u8] {
-        let (lane, head) = self.find(intake).expect("the record was seen");
-        let open = &self.lanes[lane];
-        &open.batch[open.at + Head::BYTES..][..head.n_bytes]
-    }
-
-    /// Passes the long record.
+    /// Takes the long record at which [`merge`](Self::merge) has stopped, in its batch. Returns it with the
+    /// memory that it keeps, in bytes.
     ///
     /// # Panics
     /// If there is no next record, or it is a cut.
-    pub fn pass_long(&mut self, intake: &Intake) {
+    pub fn take_long(&mut self, intake: &Intake) -> (Bytes, usize) {
         let (lane, head) = self.find(intake).expect("the record was seen");
         let Kind::Commands { last_db, .. } = head.kind else { panic!("what comes next is a cut") };
-        self.pass(intake, lane, &head);
+        let open = &mut self.lanes[lane];
+        let record = open.at + Head::BYTES..open.at + Head::BYTES + head.n_bytes;
+        assert_eq!(record.end, open.batch.len(), "nothing is added after a long record");
+        let batch = mem::take(open).batch;
+        let n_allocated = batch.capacity();
+        intake.lanes[lane].unmerged_bytes.fetch_sub(n_allocated, Relaxed);
+        self.next += 1;
         self.db = Some(last_db);
-    }
-
-    /// Skips all records up to the next cut, and the cut. Returns whether the cut was found.
-    pub fn skip_to_cut(&mut self, intake: &Intake) -> bool {
-        self.db = None;
-        while let Some((lane, head)) = self.find(intake) {
-            self.pass(intake, lane, &head);
-            if head.kind == Kind::Cut {
-                return true;
-            }
-        }
-        false
+        (Bytes::from(batch).slice(record), n_allocated)
     }
 
     /// Skips all published records, up to a gap: the log has been turned off.
@@ -375,7 +357,7 @@ mod tests {
     #[derive(Default)]
     struct Told(Vec<u8>);
 
-    impl Stream for Told {
+    impl Sink for Told {
         fn select(&mut self, db: u32) {
             self.0.extend_from_slice(format!("[{db}]").as_bytes());
         }
@@ -427,8 +409,7 @@ mod tests {
         for text in ["[0]before [2]", "[0]before [2]"] {
             assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::UpToLong);
             assert_eq!(told.0, text.as_bytes());
-            assert_eq!(pen.long(&intake), long.as_bytes());
-            pen.pass_long(&intake);
+            assert_eq!(pen.take_long(&intake).0, long.as_bytes());
         }
         assert_eq!(pen.merge(&intake, &mut told, |_| true), Merged::All);
         assert_eq!(told.0, b"[0]before [2]behind");

@@ -5,6 +5,7 @@
 //! Terms: see `docs/glossary.md`.
 #![forbid(unsafe_code)]
 
+pub mod aof_file;
 pub mod baton;
 pub mod check;
 pub mod disk;
@@ -13,4 +14,7 @@ pub mod frame;
 pub mod intake;
 pub mod manifest;
 pub mod reader;
+#[cfg(test)]
+mod simulated;
 pub mod store;
+pub mod stream;

@@ -16,7 +16,7 @@ use std::io;
 
 use crate::{
     disk::{Disk, DiskFile},
-    frame::Framer,
+    frame::{FRAME_BYTES, Framer},
     manifest::{Invalid, Manifest},
 };
 
@@ -309,7 +309,8 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Appends adjacent units, of which `ends` are the ends. It does not sync them.
+    /// Appends adjacent units, of which `ends` are the ends. It does not sync them. A single unit that is longer
+    /// than a frame is not copied.
     ///
     /// # Errors
     /// The error of the disk. Nothing is appended then, even if bytes were written after the end. The caller
@@ -317,19 +318,12 @@ impl<D: Disk> Aof<D> {
     pub fn append(&mut self, units: &[u8], ends: &[usize]) -> io::Result<()> {
         let mut framer = self.framer;
         self.frames.clear();
+        if ends.len() == 1 && units.len() > FRAME_BYTES {
+            framer.begin(units, &mut self.frames);
+            return self.write(framer, units);
+        }
         framer.write(units, ends, &mut self.frames);
         self.write(framer, &[])
-    }
-
-    /// Appends one unit without copying it.
-    ///
-    /// # Errors
-    /// Those of [`append`](Self::append).
-    pub fn append_long(&mut self, unit: &[u8]) -> io::Result<()> {
-        let mut framer = self.framer;
-        self.frames.clear();
-        framer.begin(unit, &mut self.frames);
-        self.write(framer, unit)
     }
 
     /// Writes `frames`, and after them `rest`, which the last frame still lacks. Then `framer` is the current

@@ -41,7 +41,7 @@ use crate::{
     clock::Clock,
     command::{self, TABLE},
     config::{Asker, Config, REDIS_VERSION, Supervised},
-    durability::journal::Journal,
+    durability::Durability,
     log::{
         self,
         syslog::{self, Syslog},
@@ -208,7 +208,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let insists = heed_signals(server, &mut signals);
     tell(supervisor, Notice::Stopping, "Stopping");
     join(server, threads);
-    if !server.journal.close() {
+    if !server.durability.aof.close() {
         warning!("The append-only file may lack the last writes");
     }
     for path in [pidfile, unixsocket].into_iter().flatten() {
@@ -595,12 +595,13 @@ fn build(
     let clock = Clock::start();
     let log_parker = Parker::new();
     let latency_monitor = Arc::new(LatencyMonitor::default());
-    let journal = Journal::new(peers.len(), log_parker.unparker().clone(), Arc::clone(&latency_monitor));
-    journal.configure(&config);
+    let durability =
+        Durability::new(peers.len(), log_parker.unparker().clone(), Arc::clone(&latency_monitor));
+    durability.configure(&config);
     let memory = Memory::default();
     memory.set_limit(config.maxmemory);
     let server: &'static Server = Box::leak(Box::new(Server {
-        journal,
+        durability,
         log_folder: log_folder(&config),
         saves: Saves::new(clock.unix_seconds()),
         clock,

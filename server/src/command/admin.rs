@@ -6,6 +6,7 @@ use std::{
     io::{self, Write},
     path::Path,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use braid_journal::{
@@ -399,13 +400,13 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     let n_replicas = u64::try_from(args.int()?)
         .map_err(|_| CommandError::text("ERR value is out of range, must be positive"))?;
     let timeout = timeout_millis(args.next()?, call.now)?;
-    let synced = call.server.journal.synced();
+    let synced = call.server.durability.aof.synced();
     if n_local > 0 && synced.is_none() {
         return Err(CommandError::text(NOT_LOGGED));
     }
     if call.is_part() {
         // What the transaction itself writes is logged when it ends.
-        write_synced(reply, synced == Some(call.server.journal.last_ticket()));
+        write_synced(reply, synced == Some(call.server.durability.last_ticket()));
         return Ok(());
     }
     await_sync(call, SyncAnswer::Disks, (n_local > 0, n_replicas), timeout);
@@ -648,7 +649,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     reply.ok();
     // The reply waits until what was logged is on disk and others can have the folder, in a transaction that
     // of EXEC.
-    if !logs && (did_log || server.journal.has_file()) {
+    if !logs && (did_log || server.durability.aof.has_file()) {
         call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered: false });
     }
     Ok(())
@@ -1244,16 +1245,16 @@ fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut
 fn debug_record_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     let on = args.int()? != 0;
-    let is_logged = on || call.server.journal.is_writing();
+    let is_logged = on || call.server.durability.aof.is_writing();
     call.each_shard(call.session.db, |shard| shard.hear_all(record::LOG, is_logged));
-    call.server.journal.keep(on);
+    call.server.durability.keep_records(on);
     reply.ok();
     Ok(())
 }
 
 fn debug_logged(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
-    let units = call.server.journal.take_kept();
+    let units = call.server.durability.record_log.take();
     reply.array(units.len());
     for unit in units {
         reply.array(unit.len());
@@ -1282,7 +1283,7 @@ fn debug_aof_fail(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
     let operation = Operation::named(args.next()?).ok_or(CommandError::Syntax)?;
     let fault = Fault::named(args.next()?).ok_or(CommandError::Syntax)?;
     let first = args.int()?.max(1) as u64;
-    call.server.journal.faults().plan(
+    call.server.durability.faults().plan(
         operation,
         fault,
         first..first.saturating_add(args.int()?.max(0) as u64),
@@ -1293,7 +1294,7 @@ fn debug_aof_fail(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
 
 fn debug_aof_flush_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
-    call.server.journal.delay_writes(args.int()?.max(0) as u64);
+    call.server.durability.delay_writes(Duration::from_micros(args.int()?.max(0) as u64));
     reply.ok();
     Ok(())
 }
@@ -1303,7 +1304,7 @@ fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Rep
     let saves = &call.server.saves;
     // What has just been asked for may not have begun.
     let will_rewrite = saves.is_rewrite_scheduled.load(Ordering::Relaxed)
-        || call.server.config.load().appendonly && !call.server.journal.is_writing();
+        || call.server.config.load().appendonly && !call.server.durability.aof.is_writing();
     let is_under_way = [&saves.is_under_way, &saves.is_rewriting].iter().any(|is| is.load(Ordering::Relaxed));
     if !is_under_way && !will_rewrite {
         return Err(CommandError::text("ERR nothing is being saved"));

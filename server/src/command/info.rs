@@ -316,7 +316,7 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("rdb_last_cow_size", 0);
     text.field("rdb_last_load_keys_expired", keys_expired);
     text.field("rdb_last_load_keys_loaded", keys_loaded);
-    let is_on = server.journal.is_writing();
+    let is_on = server.durability.aof.is_writing();
     let (is_wanted, is_scheduled) =
         (server.config.load().appendonly, saves.is_rewrite_scheduled.load(Ordering::Relaxed));
     // What was asked for begins in a moment, unless a snapshot comes first.
@@ -339,18 +339,18 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     text.field("aof_last_bgrewrite_status", status(has_failed));
     text.field("aof_rewrites", saves.n_rewritten.load(Ordering::Relaxed));
     text.field("aof_rewrites_consecutive_failures", saves.n_rewrites_failed.load(Ordering::Relaxed));
-    text.field("aof_last_write_status", status(server.journal.has_failed()));
+    text.field("aof_last_write_status", status(server.durability.aof.has_failed()));
     text.field("aof_last_cow_size", 0);
     text.field("module_fork_in_progress", 0);
     text.field("module_fork_last_cow_size", 0);
-    if server.journal.has_file() {
-        let (n_bytes, n_bytes_rewritten) = server.journal.sizes();
+    if server.durability.aof.has_file() {
+        let (n_bytes, n_bytes_rewritten) = server.durability.aof.sizes();
         text.field("aof_current_size", n_bytes);
         text.field("aof_base_size", n_bytes_rewritten);
         text.field("aof_pending_rewrite", 0);
-        text.field("aof_buffer_length", server.journal.unwritten_bytes());
-        text.field("aof_pending_bio_fsync", u8::from(server.journal.is_syncing()));
-        text.field("aof_delayed_fsync", server.journal.n_delayed());
+        text.field("aof_buffer_length", server.durability.aof.unwritten_bytes());
+        text.field("aof_pending_bio_fsync", u8::from(server.durability.aof.is_syncing()));
+        text.field("aof_delayed_fsync", server.durability.aof.n_delayed());
     }
     if let Some(loading) = loading {
         text.field("loading_start_time", loading.began);

@@ -783,10 +783,10 @@ fn randomkey(call: &mut Call<'_, '_>, _: Args<'_>) -> Result<Sweep, CommandError
 }
 
 fn dbsize(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let journal = &call.server.journal;
-    if journal.holds_back_reads() {
+    let durability = &call.server.durability;
+    if durability.aof.holds_back_reads() {
         // Nobody is to be told of keys that a crash may take back.
-        call.thread.await_ticket(journal.last_ticket());
+        call.thread.await_ticket(durability.last_ticket());
     }
     reply.integer(call.server.keyspace.n_keys(call.session.db) as i64);
     Ok(())

@@ -279,7 +279,7 @@ fn changed<T>(
 /// nobody else would.
 fn note_change(call: &mut Call<'_, '_>, words: &[&[u8]]) {
     call.renew_definitions();
-    if call.server.journal.is_on() {
+    if call.server.durability.is_recording() {
         record::add(call.session.db, std::iter::once(&b"FUNCTION"[..]).chain(words.iter().copied()));
     }
 }

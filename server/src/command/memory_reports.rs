@@ -154,7 +154,7 @@ impl Figures {
             tables,
             databases,
             data: braid_storage::data_bytes(),
-            unwritten: server.journal.unwritten_bytes() as u64,
+            unwritten: server.durability.aof.unwritten_bytes() as u64,
             uncounted: server.memory.uncounted(),
             scripts: server.scripts.known().n_bytes() as u64,
             functions: server.functions.known().n_bytes() as u64,

@@ -57,7 +57,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         while braid_storage::has_much_large_garbage() && braid_storage::reclaim_large() {}
         let worked = may_begin && worker.take_heavy();
         // A long record is written before the next one is made.
-        if worked && server.journal.is_full() && server.journal.advance() {
+        if worked && server.durability.is_full() && server.durability.aof.advance() {
             server.wake_who_awaits_log();
         }
         while !server.holds_offloaded.load(Ordering::Relaxed)

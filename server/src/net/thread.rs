@@ -456,10 +456,10 @@ impl IoThread {
         if sweep.is_over_limit() {
             node.job.session.exceed_limit();
         }
-        let journal = &self.worker.thread.server().journal;
-        if journal.holds_back_reads() {
+        let durability = &self.worker.thread.server().durability;
+        if durability.aof.holds_back_reads() {
             // It has read what others have written meanwhile.
-            node.job.ticket = node.job.ticket.max(journal.last_ticket());
+            node.job.ticket = node.job.ticket.max(durability.last_ticket());
         }
         let pieces = sweep.take_reply();
         let took = sweep.worked.as_nanos() as u64;
@@ -509,8 +509,8 @@ impl IoThread {
     /// reads has it sooner, and of who has left that is known before the rest is made, which does not run
     /// then.
     fn send_ahead(&mut self, job: &mut Job) {
-        let journal = &self.server().journal;
-        if journal.is_writing() && job.ticket > journal.reached() {
+        let durability = &self.server().durability;
+        if durability.aof.is_writing() && job.ticket > durability.aof.reached() {
             return;
         }
         let slot = job.session.origin.slot;
@@ -546,14 +546,14 @@ impl IoThread {
         node.job.session.count_commands();
         connection.node = Some(node);
         connection.n_under_way = 0;
-        let journal = &self.worker.thread.server().journal;
+        let durability = &self.worker.thread.server().durability;
         if connection.promised > 0 {
-            journal.redeem(std::mem::take(&mut connection.promised));
+            durability.redeem(std::mem::take(&mut connection.promised));
             self.worker.thread.server().wake_who_awaits_log();
         }
         // A sweep's replies are there already.
         let is_answered = !(replies.is_empty() && connection.backlog.is_empty());
-        if journal.is_writing() && is_answered && ticket > journal.reached() {
+        if durability.aof.is_writing() && is_answered && ticket > durability.aof.reached() {
             connection.ticket = ticket;
             self.awaiting_log.push(slot);
         }

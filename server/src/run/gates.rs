@@ -243,7 +243,7 @@ pub fn admit_write(server: &Server) -> Result<(), CommandError> {
     if server.must_save_first() {
         return Err(UNSAVED);
     }
-    if server.journal.has_failed() {
+    if server.durability.aof.has_failed() {
         return Err(UNLOGGED);
     }
     Ok(())

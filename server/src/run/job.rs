@@ -293,13 +293,13 @@ fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
     let log = &mut thread.log.borrow_mut();
     match &mut cut.log {
         LogCut::None => {}
-        LogCut::Made => server.journal.add_cut(log),
+        LogCut::Made => server.durability.add_cut(log),
         LogCut::Begun(aof) => {
             for index in 0..held.ids().len() {
                 let id = held.ids()[index];
                 held.shard(id).hear_all(record::LOG, true);
             }
-            server.journal.begin_aside(*aof.take().expect("it begins once"), log);
+            server.durability.begin_aside(*aof.take().expect("it begins once"), log);
         }
     }
     cut.n_changes = server.sum(|stats| &stats.changes);

@@ -16,8 +16,8 @@ use crate::{
 
 /// Logs what the unit that ends has done, if anything is to be logged.
 pub fn log_unit(thread: &ThreadState) {
-    let journal = &thread.server().journal;
-    if !journal.is_on() {
+    let durability = &thread.server().durability;
+    if !durability.is_recording() {
         return;
     }
     record::with(|record| {
@@ -34,20 +34,20 @@ fn log_record(record: &Record, thread: &ThreadState) {
     if record.is_empty() {
         return;
     }
-    thread.server().journal.note(record);
+    thread.server().durability.record_log.note(record);
     add(record.touched(), thread, |to| write_unit(record, to));
 }
 
 /// Adds what a unit has done to the thread's log.
 fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u8>) -> Kind) {
-    let journal = &thread.server().journal;
-    if !journal.is_writing() {
+    let durability = &thread.server().durability;
+    if !durability.aof.is_writing() {
         return;
     }
-    let ticket = journal.add(&mut thread.log.borrow_mut(), build);
+    let ticket = durability.add(&mut thread.log.borrow_mut(), build);
     thread.ticket.set(ticket);
-    if journal.last_writes.is_on() {
-        journal.last_writes.note(touched, ticket);
+    if durability.last_writes.is_on() {
+        durability.last_writes.note(touched, ticket);
     }
 }
 
@@ -55,15 +55,15 @@ fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u
 /// is logged in its own words ([`Log::is_verbatim`](command::Log::is_verbatim)). The shard is held.
 #[inline(never)]
 pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
-    let journal = &thread.server().journal;
+    let durability = &thread.server().durability;
     record::with(|record| {
         // What has changed something waits for that, which comes behind all that it has read.
-        if !record.has_changes() && journal.holds_back_reads() {
+        if !record.has_changes() && durability.aof.holds_back_reads() {
             await_keys(db, command, words, thread);
         }
         if record.lacks_words() {
             // If nothing has gone, these are all there is.
-            if record.is_empty() && !journal.keeps() {
+            if record.is_empty() && !durability.record_log.is_on() {
                 add(record.touched(), thread, |to| {
                     write_words(to, words.len(), words.iter());
                     Kind::Commands { first_db: db.0, last_db: db.0 }
@@ -81,28 +81,28 @@ pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &Thr
 /// pinned.
 #[cold]
 pub fn await_what_was_read(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) {
-    let journal = &call.server.journal;
+    let durability = &call.server.durability;
     let reads_all = matches!(command.spec.run, Run::Everything(_) | Run::EachShard { .. })
         || route::roams(command, words);
     if reads_all {
-        return call.thread.await_ticket(journal.last_ticket());
+        return call.thread.await_ticket(durability.last_ticket());
     }
     await_keys(call.session.db, command, words, call.thread);
 }
 
 /// Has the reply to a command wait until the last changes of its keys are on disk.
 fn await_keys(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
-    let journal = &thread.server().journal;
+    let durability = &thread.server().durability;
     if command.spec.keys.0.is_empty() {
         return;
     }
-    if !journal.last_writes.is_on() {
-        return thread.await_ticket(journal.last_ticket());
+    if !durability.last_writes.is_on() {
+        return thread.await_ticket(durability.last_ticket());
     }
     let get = |at| words.get(at);
     command.spec.keys.positions(words.len(), get, |at, used| {
         if used.is_key() {
-            thread.await_ticket(journal.last_writes.of(db, words.get(at)));
+            thread.await_ticket(durability.last_writes.of(db, words.get(at)));
         }
     });
 }

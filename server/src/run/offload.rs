@@ -189,7 +189,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     offload.shard.start();
     offload.shard.lift_limit();
     offload.shard.hear_all(hearers::TRANSFER, true);
-    offload.shard.hear_all(record::LOG, server.journal.is_on());
+    offload.shard.hear_all(record::LOG, server.durability.is_recording());
     offload.shard.hear_all(MISSES, events::hears_misses(server));
     let job = &mut node.job;
     job.n_replied_bytes = job.reply.len();
@@ -314,7 +314,7 @@ fn conclude(
     let gate = if writes { gate(job, server) } else { Ok(()) };
     let (command, words) = command_lookup::next(job);
     // The log may have been turned on since the work was done without a record.
-    let is_recorded = offload.shard.is_logged() == server.journal.is_on();
+    let is_recorded = offload.shard.is_logged() == server.durability.is_recording();
     let is_valid = gate.is_ok()
         && (!stores || is_recorded && offload.keys.iter().all(|pinned| pinned.is_unchanged(held, time)));
     if is_valid {

@@ -37,12 +37,12 @@ pub fn execute(
     first: Option<Routed>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    if call.server.journal.holds_back_reads() {
+    if call.server.durability.aof.holds_back_reads() {
         logging::await_what_was_read(call, command, words);
     }
     let is_logged = match &call.offloaded {
         Some(shard) => shard.is_logged(),
-        None => call.server.journal.is_on(),
+        None => call.server.durability.is_recording(),
     };
     if !is_logged {
         return run(call, command, words, first, reply);

@@ -13,24 +13,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub fn run_logger(server: &'static Server, parker: &Parker) {
     let mut has_failed = false;
     while !server.stopping.load(Ordering::Relaxed) {
-        server.journal.do_chores();
-        let has_advanced = server.journal.sync_if_due();
+        server.durability.aof.do_chores();
+        let has_advanced = server.durability.aof.sync_if_due();
         if has_advanced {
             server.wake_who_awaits_log();
         }
         // While it has failed, commands ask whether they may write.
-        if server.journal.has_lost() && !has_failed {
+        if server.durability.aof.has_lost() && !has_failed {
             server.saver().wake_if_asleep();
         }
-        let fails = server.journal.has_failed();
+        let fails = server.durability.aof.has_failed();
         match (std::mem::replace(&mut has_failed, fails), fails) {
             (false, true) => server.attention.raise(),
             (true, false) => server.attention.lower(),
             _ => {}
         }
-        if !server.journal.is_writing() {
+        if !server.durability.aof.is_writing() {
             parker.park();
-        } else if let Some(time) = server.journal.gather(has_advanced) {
+        } else if let Some(time) = server.durability.aof.gather(has_advanced) {
             parker.park_timeout(time);
         } else if !has_advanced {
             parker.park_timeout(LOOK_EVERY);

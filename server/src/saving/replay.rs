@@ -38,7 +38,7 @@ use crate::{
     },
     clock::Clock,
     command,
-    durability::journal::Journal,
+    durability::Durability,
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Purpose, litter},
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
@@ -196,13 +196,14 @@ impl FoundAof {
     ///
     /// # Errors
     /// The disk's.
-    pub fn open(self, end: End, journal: &Journal) -> Result<Aof<LogFolder>, ReplayError> {
+    pub fn open(self, end: End, durability: &Durability) -> Result<Aof<LogFolder>, ReplayError> {
         // It does no harm, and takes room.
         if let Err(error) = litter::remove_from_log(&self.path, &self.name) {
             warning!("What is left over in {} cannot be removed: {error}", self.path.display());
         }
         let found = self.manifest.map(|manifest| (manifest, end));
-        Aof::open(journal.folder(self.folder), &self.name, found).map_err(|error| failed(&self.path, error))
+        Aof::open(durability.folder(self.folder), &self.name, found)
+            .map_err(|error| failed(&self.path, error))
     }
 }
 
@@ -243,23 +244,23 @@ pub fn replay(
     if is_new {
         found.begin_from_nothing(server)?;
     }
-    let mut aof = Some(found.open(end, &server.journal)?);
+    let mut aof = Some(found.open(end, &server.durability)?);
     let all = server.engine.all_shards();
     let mut begin = |held: &mut Held<'_, Job>, thread: &mut ThreadState| {
         for &id in all.iter() {
             held.shard(id).hear_all(record::LOG, true);
         }
         let aof = aof.take().expect("it is begun once");
-        server.journal.begin(aof, n_bytes, &mut thread.log.borrow_mut());
+        server.durability.begin(aof, n_bytes, &mut thread.log.borrow_mut());
         // Nobody else would: what follows waits for the cut.
         thread.publish_log();
-        server.journal.poke();
+        server.durability.wake_syncer();
     };
     while worker.with_shards(&all, &mut begin).is_none() {
         thread::sleep(Duration::from_millis(1));
     }
     // The process before may have ended before it had done that.
-    server.journal.order_tidying();
+    server.durability.aof.order_tidying();
     server.measure_memory();
     Ok(())
 }

@@ -29,6 +29,7 @@ use std::{
 };
 
 use braid_journal::{
+    aof_file::Base,
     disk::Folder,
     faults::{LogFolder, Operation},
     store::{self, Aof},
@@ -56,7 +57,7 @@ use crate::{
     clock::Clock,
     command,
     config::Config,
-    durability::journal::{Base, Journal},
+    durability::Durability,
     notice,
     persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose, litter},
     run::unit,
@@ -203,15 +204,15 @@ impl Saver {
             let _: bool = self.save();
             return;
         }
-        if self.server.journal.notes_writes_wrongly() {
-            self.with_log(Journal::note_writes);
+        if self.server.durability.notes_writes_wrongly() {
+            self.with_log(Durability::note_writes);
         }
         let config = self.server.config.load();
         let (is_wanted, keeps_history) = (config.appendonly, config.aof_disable_auto_gc);
         if std::mem::replace(&mut self.keeps_history, keeps_history) && !keeps_history {
             self.tidy();
         }
-        match (is_wanted, self.server.journal.is_writing()) {
+        match (is_wanted, self.server.durability.aof.is_writing()) {
             _ if self.server.loading.is_on() => {}
             (false, true) => return self.end_log(),
             (true, false) if self.begun.is_some() || self.may_rewrite() => return self.begin_log(),
@@ -233,11 +234,11 @@ impl Saver {
         if saves.is_rewrite_scheduled.load(Relaxed) {
             return true;
         }
-        if !server.journal.is_writing() {
+        if !server.durability.aof.is_writing() {
             return false;
         }
         let config = server.config.load();
-        let (n_bytes, n_bytes_before) = server.journal.sizes();
+        let (n_bytes, n_bytes_before) = server.durability.aof.sizes();
         let growth = (n_bytes.saturating_mul(100) / n_bytes_before.max(1)).saturating_sub(100);
         let has_grown = config.auto_aof_rewrite_percentage > 0
             && n_bytes > config.auto_aof_rewrite_min_size
@@ -247,7 +248,7 @@ impl Saver {
             return true;
         }
         // Of the first, writes are refused until that has been mended.
-        (server.journal.has_lost() || self.owes_rewrite) && self.has_rested(RETRY_SECONDS)
+        (server.durability.aof.has_lost() || self.owes_rewrite) && self.has_rested(RETRY_SECONDS)
     }
 
     /// After a failure, it is not tried again for a while, and after some for a longer one.
@@ -290,7 +291,7 @@ impl Saver {
         let opened = Folder::locked(server.log_folder.clone(), &config.appendfilename).and_then(|folder| {
             let before = store::manifest_in(&folder, &config.appendfilename);
             let before = before.map_err(|error| io::Error::other(format!("its manifest: {error:?}")))?;
-            let mut aof = Aof::begin_aside(server.journal.folder(folder), &config.appendfilename, before)?;
+            let mut aof = Aof::begin_aside(server.durability.folder(folder), &config.appendfilename, before)?;
             match aof.reserve() {
                 Ok(()) => Ok(aof),
                 Err(error) => {
@@ -317,7 +318,7 @@ impl Saver {
             // Another client was faster.
             LogBegun::Ready(Arc::default())
         } else {
-            if server.journal.is_writing() {
+            if server.durability.aof.is_writing() {
                 self.end_log();
             }
             if self.begun.is_none() {
@@ -354,7 +355,7 @@ impl Saver {
         let server = self.server;
         let all = server.engine.all_shards();
         let end = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
-            let keeps = server.journal.end();
+            let keeps = server.durability.end();
             for &id in all.iter() {
                 held.shard(id).hear_all(record::LOG, keeps);
             }
@@ -363,10 +364,10 @@ impl Saver {
             std::thread::sleep(BUSY_REST);
         }
         // Threads publish what they have logged at the end of their turns.
-        while !server.journal.is_all_written() && !server.stopping.load(Relaxed) {
+        while !server.durability.aof.is_all_written() && !server.stopping.load(Relaxed) {
             std::thread::sleep(BUSY_REST);
         }
-        if !server.journal.close() {
+        if !server.durability.aof.close() {
             warning!("The append-only file may lack the last writes");
         }
         server.wake_who_awaits_log();
@@ -388,7 +389,7 @@ impl Saver {
         }
         self.begin_snapshot();
         let written = self.write_base(log);
-        server.journal.end_snapshot();
+        server.durability.end_snapshot();
         saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
         // What is given up because the file was turned off has not failed, so the next may begin at once.
         let has_failed = match &written {
@@ -435,7 +436,7 @@ impl Saver {
     /// Tells the log that a snapshot is being written: it syncs nothing meanwhile, if the configuration says
     /// so.
     fn begin_snapshot(&self) {
-        self.server.journal.begin_snapshot(self.server.config.load().no_appendfsync_on_rewrite);
+        self.server.durability.begin_snapshot(self.server.config.load().no_appendfsync_on_rewrite);
     }
 
     /// Writes a base and has the manifest name it.
@@ -444,7 +445,7 @@ impl Saver {
         let config = server.config.load_full();
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
-        let n_cuts = server.journal.n_cuts();
+        let n_cuts = server.durability.aof.n_cuts();
         let is_cut_here = !matches!(log, LogCut::Made);
         let is_logged = !matches!(log, LogCut::None);
         let form = if config.aof_use_rdb_preamble { Form::Snapshot } else { Form::Commands };
@@ -455,18 +456,18 @@ impl Saver {
         // The log has it, or nobody may.
         let files =
             if is_logged { Ok(Folder::at(folder)) } else { Folder::locked(folder, &config.appendfilename) };
-        let files = files.map(|folder| server.journal.folder(folder));
+        let files = files.map(|folder| server.durability.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
         let created = files
             .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
         let written = self.check_marks().and(created).and_then(|(mut files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
-            let is_well = server.journal.faults().check(Operation::Base);
+            let is_well = server.durability.faults().check(Operation::Base);
             is_well.map_err(|error| Failure::Io("writing", error))?;
             let n_bytes = snapshot.finish_file()?;
             // The thread that syncs is at it, if it is not past it.
             let was_cut = loop {
-                match server.journal.was_cut(n_cuts) {
+                match server.durability.aof.was_cut(n_cuts) {
                     _ if is_cut_here => break true,
                     Some(was_cut) => break was_cut,
                     None if server.stopping.load(Relaxed) => break false,
@@ -480,7 +481,7 @@ impl Saver {
             let ended = match is_logged {
                 true => {
                     let base = Base { written_as: name.clone().into_bytes(), n_bytes, is_snapshot };
-                    self.await_log(&server.journal.order_end_of_rewrite(base))?
+                    self.await_log(&server.durability.aof.order_end_of_rewrite(base))?
                 }
                 false => {
                     let name_of_all = &config.appendfilename;
@@ -513,8 +514,8 @@ impl Saver {
     fn tidy(&mut self) {
         self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load());
-        if server.journal.is_writing() {
-            return server.journal.order_tidying();
+        if server.durability.aof.is_writing() {
+            return server.durability.aof.order_tidying();
         }
         let folder = server.log_folder.clone();
         if config.aof_disable_auto_gc || !folder.is_dir() {
@@ -580,7 +581,7 @@ impl Saver {
             SaveOrder::BeginLog => return self.begin_log_for(node),
             SaveOrder::EndLog => {
                 // Unless another client has turned it on again.
-                if self.server.journal.is_writing() && !self.server.config.load().appendonly {
+                if self.server.durability.aof.is_writing() && !self.server.config.load().appendonly {
                     self.end_log();
                 }
                 if self.is_begun_in_vain() {
@@ -694,7 +695,7 @@ impl Saver {
     fn load_log(&mut self) -> Result<(), String> {
         self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load_full());
-        let then = if server.journal.is_writing() { Then::Log } else { Then::LogNothing };
+        let then = if server.durability.aof.is_writing() { Then::Log } else { Then::LogNothing };
         let look = |look: fn(&Path, &Path, &str) -> _| {
             let found: Result<FoundAof, ReplayError> =
                 look(&config.dir, &server.log_folder, &config.appendfilename);
@@ -754,12 +755,12 @@ impl Saver {
     /// Rewrites the append-only file, if there is one, before anybody is told that something was loaded:
     /// nothing of that was logged. If that fails it is tried again, as what the file has is not what is held.
     fn rewrite_after_load(&mut self) -> Result<(), String> {
-        if !self.server.journal.is_writing() {
+        if !self.server.durability.aof.is_writing() {
             return Ok(());
         }
         self.owes_rewrite = true;
         self.rewrite(LogCut::Made);
-        match self.owes_rewrite && self.server.journal.is_writing() {
+        match self.owes_rewrite && self.server.durability.aof.is_writing() {
             true => {
                 Err("the append-only file does not have what was loaded, and is to be rewritten".to_owned())
             }
@@ -813,10 +814,10 @@ impl Saver {
     }
 
     /// Does something with the log while nobody else has a shard.
-    fn with_log(&mut self, work: impl Fn(&Journal)) {
+    fn with_log(&mut self, work: impl Fn(&Durability)) {
         let server = self.server;
         let all = server.engine.all_shards();
-        while self.worker.with_shards(&all, |_, _| work(&server.journal)).is_none() {
+        while self.worker.with_shards(&all, |_, _| work(&server.durability)).is_none() {
             std::thread::sleep(BUSY_REST);
         }
     }
@@ -857,7 +858,7 @@ impl Saver {
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
         let Some(cut) = self.cut(uses.clone(), Form::Snapshot, LogCut::None) else {
-            server.journal.end_snapshot();
+            server.durability.end_snapshot();
             saves.is_under_way.store(false, Relaxed);
             return false;
         };
@@ -880,7 +881,7 @@ impl Saver {
             let _ = self.walk(None);
             let _ = fs::remove_file(&path);
         }
-        server.journal.end_snapshot();
+        server.durability.end_snapshot();
         let is_saved = written.is_ok();
         // As in Redis, a client that waits hears of a failure, and nobody else.
         let is_noted = is_saved || matches!(written, Err(Failure::Io(..))) && self.fulfilling.is_none();

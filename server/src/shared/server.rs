@@ -32,7 +32,7 @@ use crate::{
     },
     clock::{Clock, Step, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
-    durability::journal::Journal,
+    durability::Durability,
     log::{self, Level},
     notify::{notifications::Notifications, publishing::PubSub, tracking_table::Trackers},
     process::title::Title,
@@ -134,7 +134,7 @@ pub struct Server {
     /// How many passwords did not fit at the metrics port, whose thread has no statistics.
     pub failed_logins: AtomicU64,
     /// The log of what was changed.
-    pub journal: Journal,
+    pub durability: Durability,
     /// How saving goes.
     pub saves: Saves,
     /// What happened lately, for INFO.
@@ -360,7 +360,7 @@ impl Server {
             peer.stats.configure(&config);
         }
         self.time_each(command_log::times_each(&config));
-        self.journal.configure(&config);
+        self.durability.configure(&config);
         self.memory.set_limit(config.maxmemory);
         self.config.store(Arc::new(config));
         // It may have to begin a log, or to end it.
@@ -450,7 +450,7 @@ impl Server {
             heavy.unpark();
         }
         self.saver().wake_if_asleep();
-        self.journal.poke();
+        self.durability.wake_syncer();
         let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(on_stop) = on_stop {
             on_stop();
@@ -535,7 +535,7 @@ impl Server {
     /// Whether the server may stop: not while the append-only file has no base, unless it is forced to, since
     /// all would be lost.
     pub fn may_stop(&self, is_forced: bool) -> bool {
-        let has_base = !self.journal.needs_base();
+        let has_base = !self.durability.aof.needs_base();
         match (has_base, is_forced) {
             (true, _) => {}
             (false, true) => warning!("Writing the initial append-only file. Exiting anyway."),

@@ -134,7 +134,7 @@ impl ThreadState {
     pub fn publish_log(&self) {
         let mut log = self.log.borrow_mut();
         if log.unpublished_bytes() > 0 {
-            self.server.journal.publish(&mut log);
+            self.server.durability.publish(&mut log);
         }
     }
 
@@ -243,7 +243,7 @@ impl ThreadState {
             // Nobody else would see to it that this is written. A thread that serves sockets does at the end
             // of its turn.
             self.publish_log();
-            self.server.journal.poke_if_behind();
+            self.server.durability.aof.poke_if_behind();
         }
         if !self.spent.is_empty() {
             self.spent.clear();

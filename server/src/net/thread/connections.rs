@@ -145,7 +145,7 @@ impl IoThread {
                 Ok(())
             }
         });
-        if self.server().journal.is_writing() {
+        if self.server().durability.aof.is_writing() {
             self.await_log(slot, &mut connection, out.len());
         }
         if connection.is_lost {

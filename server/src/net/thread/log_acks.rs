@@ -16,23 +16,23 @@ use crate::{
         session::{AwaitSync, SyncAnswer},
     },
     command,
-    durability::journal::ROOM,
+    durability::ROOM,
 };
 
 impl IoThread {
     /// Has the replies to what was just run of a connection, of so many bytes, wait until the log has it.
     pub(super) fn await_log(&mut self, slot: usize, connection: &mut Connection, n_bytes: usize) {
-        let journal = &self.server().journal;
+        let durability = &self.server().durability;
         let ticket = self.worker.thread.ticket.get();
         connection.last_ticket = connection.last_ticket.max(ticket);
-        if connection.ticket == 0 && connection.incoming_bytes() > 0 && journal.is_full() {
+        if connection.ticket == 0 && connection.incoming_bytes() > 0 && durability.is_full() {
             return self.await_room_in_log(slot, connection);
         }
         // Whoever wants no replies waits as well once much has come together.
-        if connection.ticket != 0 || n_bytes == 0 && !journal.is_far_behind() {
+        if connection.ticket != 0 || n_bytes == 0 && !durability.aof.is_far_behind() {
             return;
         }
-        if ticket > journal.reached() {
+        if ticket > durability.aof.reached() {
             connection.ticket = ticket;
             self.awaiting_log.push(slot);
         }
@@ -49,7 +49,7 @@ impl IoThread {
     /// lets replies go.
     pub(super) fn step_log(&mut self) {
         let server = self.server();
-        if !server.journal.is_writing()
+        if !server.durability.aof.is_writing()
             && self.awaiting_log.is_empty()
             && self.awaiting_sync.is_empty()
             && self.awaiting_replicas.is_empty()
@@ -58,7 +58,7 @@ impl IoThread {
             return;
         }
         self.worker.thread.publish_log();
-        if server.journal.advance() {
+        if server.durability.aof.advance() {
             server.wake_who_awaits_log();
         }
         self.release_replies();
@@ -91,7 +91,7 @@ impl IoThread {
             return;
         }
         let server = self.server();
-        let (now, synced) = (server.clock.uptime_millis(), server.journal.synced());
+        let (now, synced) = (server.clock.uptime_millis(), server.durability.aof.synced());
         let is_due = std::mem::take(&mut self.must_look_at_waits);
         let has_changed = std::mem::replace(&mut self.synced_seen, synced) != synced || synced.is_none();
         if !is_due && !has_changed {
@@ -147,17 +147,17 @@ impl IoThread {
 
     /// Whether replies wait that need not any more.
     pub(super) fn may_release_replies(&self) -> bool {
-        let journal = &self.server().journal;
-        if !self.awaiting_sync.is_empty() && journal.synced() != self.synced_seen {
+        let durability = &self.server().durability;
+        if !self.awaiting_sync.is_empty() && durability.aof.synced() != self.synced_seen {
             return true;
         }
         if self.awaiting_log.is_empty() {
             return false;
         }
-        let reached = journal.reached();
+        let reached = durability.aof.reached();
         let mut waiting = self.awaiting_log.iter().map(|&slot| self.connections.get(slot));
         waiting.any(
-            |place| matches!(place, Some(Some(connection)) if journal.is_over(connection.ticket, reached)),
+            |place| matches!(place, Some(Some(connection)) if durability.is_over(connection.ticket, reached)),
         )
     }
 
@@ -165,12 +165,12 @@ impl IoThread {
         if self.awaiting_log.is_empty() {
             return;
         }
-        let journal = &self.server().journal;
-        let reached = journal.reached();
+        let durability = &self.server().durability;
+        let reached = durability.aof.reached();
         for slot in std::mem::take(&mut self.awaiting_log) {
             // It may have closed, and its place may be another's.
             let Some(Some(connection)) = self.connections.get_mut(slot) else { continue };
-            if !journal.is_over(connection.ticket, reached) {
+            if !durability.is_over(connection.ticket, reached) {
                 self.awaiting_log.push(slot);
             } else if connection.ticket != 0 {
                 connection.ticket = 0;

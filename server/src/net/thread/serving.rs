@@ -298,7 +298,7 @@ impl IoThread {
         let Turn { server, batch, now, .. } = turn;
         let parsed = &batch.commands[0];
         let words = turn.words(parsed);
-        if server.journal.is_full() {
+        if server.durability.is_full() {
             let slot =
                 connection.node.as_ref().expect("a parked connection runs nothing").job.session.origin.slot;
             self.await_room_in_log(slot, connection);
@@ -373,9 +373,9 @@ impl IoThread {
                 queue.expect("the request has just been queued").adopt(input);
             }
             InputFor::Node(mut node) => {
-                if self.server().journal.is_writing() {
+                if self.server().durability.aof.is_writing() {
                     connection.promised = consumed;
-                    self.server().journal.promise(consumed);
+                    self.server().durability.promise(consumed);
                 }
                 node.job.requests.adopt(input);
                 let route = offload::send_long_request(&mut node.job, self.server());

@@ -1,0 +1,434 @@
+//! The change stream: the records of all threads in one order, for any number of consumers.
+//!
+//! ```text
+//! unit ── add ──▶ intake ── merge ──▶ Link ─▶ Link ─▶ Link        one writer: the thread with the baton
+//!                                      │piece  │piece  └ empty: the end of the stream
+//! cursor, one for each consumer ───────┘
+//! ```
+//!
+//! A *piece* is immutable once it is in the stream, so consumers read it without a lock and without a copy. A
+//! piece lives as long as a cursor stands before it.
+//!
+//! One consumer stands beside the merger: the thread that merges also works for that one. The AOF is such a
+//! consumer, so that a record needs no second thread to reach the file. All other consumers
+//! [subscribe](ChangeStream::subscribe), and read at their own pace.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
+
+use braid_protocol::request::write_words;
+use bytes::{Bytes, BytesMut};
+
+use crate::{
+    baton::{Baton, Guard},
+    intake::{Intake, Kind, Merged, Pen, Sink, Ticket, Writer},
+};
+
+/// The most records of a piece.
+const PIECE_RECORDS: usize = 16 << 10;
+
+/// The length at which a piece ends, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The room that is allocated for pieces at a time, in bytes. Short pieces share one.
+const ROOM_BYTES: usize = 16 << 10;
+
+/// A place in the change stream: the number of bytes before it since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(pub u64);
+
+/// Adjacent records of the stream, or a cut.
+#[derive(Debug)]
+pub struct Piece {
+    /// Its place in the stream.
+    pub start: Lsn,
+    /// The ticket of its last record.
+    pub last: Ticket,
+    /// The commands of whole units. None at a cut.
+    pub bytes: Bytes,
+    /// The ends of the units in `bytes`. None at a cut.
+    pub ends: Box<[usize]>,
+    /// The memory that the stream has allocated up to and with this piece, in bytes.
+    allocated_bytes: u64,
+}
+
+impl Piece {
+    /// Whether the stream is cut here: a snapshot has everything before it.
+    pub fn is_cut(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The place after it.
+    pub fn end(&self) -> Lsn {
+        Lsn(self.start.0 + self.bytes.len() as u64)
+    }
+}
+
+/// A place between two pieces: where the next one is, or will be.
+#[derive(Debug, Default)]
+struct Link {
+    next: OnceLock<(Piece, Arc<Link>)>,
+}
+
+impl Drop for Link {
+    /// Without the loop each link would drop the next one: a consumer that is far behind would overflow the
+    /// stack.
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some((_, after)) = next {
+            next = Arc::into_inner(after).and_then(|mut link| link.next.take());
+        }
+    }
+}
+
+/// The place of a consumer.
+#[derive(Debug)]
+pub struct Cursor {
+    at: Arc<Link>,
+    lsn: Lsn,
+    allocated_bytes: u64,
+    /// Counts the subscribers.
+    _subscribed: Option<Arc<()>>,
+}
+
+impl Cursor {
+    /// The next piece, if it is in the stream yet.
+    pub fn peek(&self) -> Option<&Piece> {
+        self.at.next.get().map(|(piece, _)| piece)
+    }
+
+    /// Passes the next piece, if there is one.
+    pub fn pass(&mut self) {
+        let Some((piece, after)) = self.at.next.get() else { return };
+        (self.lsn, self.allocated_bytes) = (piece.end(), piece.allocated_bytes);
+        let after = Arc::clone(after);
+        self.at = after;
+    }
+
+    /// The place in the stream.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+}
+
+/// The end of the stream, which the thread with the baton extends.
+pub struct Merger {
+    pen: Pen,
+    tail: Arc<Link>,
+    lsn: Lsn,
+    /// The memory of all pieces so far, in bytes.
+    allocated_bytes: u64,
+    room: Room,
+    subscribed: Arc<()>,
+}
+
+impl Merger {
+    fn new(intake: &Intake) -> Self {
+        Self {
+            pen: Pen::new(intake),
+            tail: Arc::default(),
+            lsn: Lsn(0),
+            allocated_bytes: 0,
+            room: Room::default(),
+            subscribed: Arc::new(()),
+        }
+    }
+
+    /// The last ticket that is in the stream; 0 before the first.
+    pub fn merged(&self) -> Ticket {
+        self.pen.merged()
+    }
+
+    /// The place at which the stream ends.
+    pub fn end(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// A cursor at the end, for the consumer beside the merger.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            at: Arc::clone(&self.tail),
+            lsn: self.lsn,
+            allocated_bytes: self.allocated_bytes,
+            _subscribed: None,
+        }
+    }
+
+    /// Whether there is a consumer that has subscribed.
+    pub fn has_subscribers(&self) -> bool {
+        Arc::strong_count(&self.subscribed) > 1
+    }
+
+    /// The memory of the pieces that a cursor has not passed, in bytes.
+    pub fn allocated_behind(&self, cursor: &Cursor) -> usize {
+        (self.allocated_bytes - cursor.allocated_bytes) as usize
+    }
+
+    /// Adds the next piece, if one is published. Returns whether there was one.
+    pub fn merge(&mut self, intake: &Intake) -> bool {
+        let (mut n_left, mut n_bytes) = (PIECE_RECORDS, 0);
+        let merged = self.pen.merge(intake, &mut self.room, |n_more| {
+            n_left -= 1;
+            n_bytes += n_more;
+            n_left > 0 && n_bytes < PIECE_BYTES
+        });
+        if let Some((bytes, ends)) = self.room.take() {
+            let n_allocated = bytes.len();
+            self.push(bytes, ends, n_allocated);
+            return true;
+        }
+        match merged {
+            Merged::All | Merged::Enough => return false,
+            Merged::UpToCut => {
+                self.pen.pass_cut(intake);
+                self.push(Bytes::new(), Box::default(), 0);
+            }
+            Merged::UpToLong => {
+                let (bytes, n_allocated) = self.pen.take_long(intake);
+                let ends = Box::new([bytes.len()]);
+                self.push(bytes, ends, n_allocated);
+            }
+        }
+        true
+    }
+
+    /// Skips all that is published: nobody consumes it.
+    pub fn discard(&mut self, intake: &Intake) {
+        self.pen.discard(intake);
+    }
+
+    fn push(&mut self, bytes: Bytes, ends: Box<[usize]>, n_allocated: usize) {
+        let n_bytes_beside = size_of::<Link>() + size_of_val(&*ends);
+        self.allocated_bytes += (n_allocated + n_bytes_beside) as u64;
+        let piece = Piece {
+            start: self.lsn,
+            last: self.pen.merged(),
+            bytes,
+            ends,
+            allocated_bytes: self.allocated_bytes,
+        };
+        self.lsn = piece.end();
+        let after = Arc::new(Link::default());
+        let added = self.tail.next.set((piece, Arc::clone(&after)));
+        added.expect("only the thread with the baton adds pieces");
+        self.tail = after;
+    }
+}
+
+/// The piece that is being merged.
+#[derive(Default)]
+struct Room {
+    bytes: BytesMut,
+    ends: Vec<usize>,
+}
+
+impl Room {
+    /// The piece, if it has a unit.
+    fn take(&mut self) -> Option<(Bytes, Box<[usize]>)> {
+        if self.ends.is_empty() {
+            return None;
+        }
+        let ends = self.ends.as_slice().into();
+        self.ends.clear();
+        let bytes = self.bytes.split().freeze();
+        if bytes.len() > PIECE_BYTES {
+            // The next piece does not need that much.
+            self.bytes = BytesMut::new();
+        }
+        Some((bytes, ends))
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        if self.bytes.is_empty() && self.bytes.capacity() < bytes.len() {
+            // If all pieces of the last room are gone, this takes that room again.
+            self.bytes.reserve(ROOM_BYTES.max(bytes.len()));
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+impl Sink for Room {
+    fn select(&mut self, db: u32) {
+        let (db, mut words) = (db.to_string(), Vec::new());
+        write_words(&mut words, 2, [&b"SELECT"[..], db.as_bytes()].into_iter());
+        self.extend(&words);
+    }
+
+    fn append(&mut self, commands: &[u8]) {
+        self.extend(commands);
+        self.ends.push(self.bytes.len());
+    }
+}
+
+/// The end of the stream, and the consumer beside it.
+pub struct Held<C> {
+    /// The end of the stream.
+    pub merger: Merger,
+    /// The consumer.
+    pub consumer: C,
+}
+
+/// The records of all threads in one order.
+pub struct ChangeStream<C> {
+    intake: Intake,
+    held: Baton<Held<C>>,
+}
+
+impl<C> ChangeStream<C> {
+    /// The stream of `n_threads` threads, with the consumer that stands beside its merger.
+    pub fn new(n_threads: usize, consumer: C) -> Self {
+        let intake = Intake::new(n_threads);
+        let merger = Merger::new(&intake);
+        Self { intake, held: Baton::new(Held { merger, consumer }) }
+    }
+
+    /// The side of the stream that receives records.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    /// Adds a record to a thread's batch and returns its ticket. The shards that it is about are held.
+    pub fn add(&self, writer: &mut Writer, build: impl FnOnce(&mut Vec<u8>) -> Kind) -> Ticket {
+        writer.add(&self.intake, build)
+    }
+
+    /// Cuts the stream after all records so far. All shards are held.
+    pub fn add_cut(&self, writer: &mut Writer) {
+        writer.add(&self.intake, |_| Kind::Cut);
+    }
+
+    /// Hands a thread's batch over to the merger. The caller must [run](Self::run) after that, or have another
+    /// thread do so.
+    pub fn publish(&self, writer: &mut Writer) {
+        writer.publish(&self.intake);
+        self.held.announce();
+    }
+
+    /// Waits for the baton. See [`Baton::take`].
+    pub fn take(&self) -> Guard<'_, Held<C>> {
+        self.held.take()
+    }
+
+    /// Works with the baton, unless another thread has it and therefore does the work. See [`Baton::run`].
+    pub fn run(&self, work: impl FnMut(&mut Held<C>) -> ControlFlow<()>) {
+        self.held.run(work);
+    }
+
+    /// Begins to consume the stream at its present end. The place is exact if all shards are held, or a cut
+    /// tells the consumer where to begin.
+    pub fn subscribe(&self) -> Cursor {
+        let held = self.take();
+        Cursor { _subscribed: Some(Arc::clone(&held.merger.subscribed)), ..held.merger.cursor() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(stream: &ChangeStream<()>, writer: &mut Writer, text: &str) -> Ticket {
+        stream.add(writer, |to| {
+            to.extend_from_slice(text.as_bytes());
+            Kind::Commands { first_db: 0, last_db: 0 }
+        })
+    }
+
+    fn merge_all(stream: &ChangeStream<()>) {
+        let mut held = stream.take();
+        while held.merger.merge(stream.intake()) {}
+    }
+
+    fn read_all(cursor: &mut Cursor) -> Vec<u8> {
+        let mut read = Vec::new();
+        while let Some(piece) = cursor.peek() {
+            assert_eq!((piece.start, piece.ends.last().copied()), (cursor.lsn(), Some(piece.bytes.len())));
+            read.extend_from_slice(&piece.bytes);
+            cursor.pass();
+        }
+        read
+    }
+
+    #[test]
+    fn each_cursor_reads_everything_after_its_beginning_once() {
+        let (stream, mut writer) = (ChangeStream::new(1, ()), Writer::new(0));
+        let mut first = stream.subscribe();
+        add(&stream, &mut writer, "one ");
+        stream.publish(&mut writer);
+        merge_all(&stream);
+        let mut second = stream.subscribe();
+        add(&stream, &mut writer, "two ");
+        add(&stream, &mut writer, "three");
+        stream.publish(&mut writer);
+        assert!(first.peek().is_some() && second.peek().is_none());
+        merge_all(&stream);
+        let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+        assert_eq!(read_all(&mut first), format!("{select}one two three").as_bytes());
+        assert_eq!(read_all(&mut second), b"two three");
+        assert_eq!(first.lsn(), second.lsn());
+        assert!(stream.take().merger.has_subscribers());
+        drop((first, second));
+        assert!(!stream.take().merger.has_subscribers());
+    }
+
+    /// A consumer that is a million pieces behind, and ends, does not end the process.
+    #[test]
+    fn a_long_stream_is_dropped_piece_by_piece() {
+        let (stream, mut writer) = (ChangeStream::new(1, ()), Writer::new(0));
+        let cursor = stream.subscribe();
+        for _ in 0..1_000_000 {
+            add(&stream, &mut writer, "x");
+            stream.publish(&mut writer);
+            merge_all(&stream);
+        }
+        assert!(stream.take().merger.allocated_behind(&cursor) > 1_000_000);
+        drop(cursor);
+        drop(stream);
+    }
+
+    /// While consumers keep up, short pieces take turns in one room.
+    #[test]
+    fn the_room_of_consumed_pieces_is_used_again() {
+        let (stream, mut writer) = (ChangeStream::new(1, ()), Writer::new(0));
+        let mut cursor = stream.take().merger.cursor();
+        let mut places = std::collections::BTreeSet::new();
+        for _ in 0..10_000 {
+            add(&stream, &mut writer, &"x".repeat(100));
+            stream.publish(&mut writer);
+            merge_all(&stream);
+            let piece = cursor.peek().expect("it was merged");
+            places.insert(piece.bytes.as_ptr().addr() / ROOM_BYTES);
+            cursor.pass();
+            assert_eq!(stream.take().merger.allocated_behind(&cursor), 0);
+        }
+        assert!(places.len() <= 4, "{} rooms", places.len());
+    }
+
+    /// A long record is not copied, and its memory is counted as it is.
+    #[test]
+    fn a_long_record_is_a_piece_of_its_own() {
+        let (stream, mut writer) = (ChangeStream::new(1, ()), Writer::new(0));
+        let mut cursor = stream.subscribe();
+        add(&stream, &mut writer, "short ");
+        let mut place = 0;
+        stream.add(&mut writer, |to| {
+            to.resize(to.len() + (1 << 20), b'x');
+            place = to.as_ptr().addr();
+            Kind::Commands { first_db: 0, last_db: 0 }
+        });
+        add(&stream, &mut writer, "after");
+        stream.publish(&mut writer);
+        merge_all(&stream);
+        assert_eq!(stream.intake().unmerged_bytes(), 0);
+        assert!(stream.take().merger.allocated_behind(&cursor) > 1 << 20);
+        assert!(cursor.peek().expect("the short one").bytes.ends_with(b"short "));
+        cursor.pass();
+        let long = cursor.peek().expect("the long one");
+        assert_eq!((long.bytes.len(), long.last), (1 << 20, 2));
+        assert!((place..place + (1 << 16)).contains(&long.bytes.as_ptr().addr()), "it is no copy");
+        cursor.pass();
+        assert_eq!(read_all(&mut cursor), b"after");
+        assert_eq!(stream.take().merger.allocated_behind(&cursor), 0);
+    }
+}
