@@ -1,5 +1,5 @@
-//! The threads that serve sockets, each one event loop with its share of the connections; and those that do
-//! heavy work.
+//! The threads that serve sockets, each an event loop with its share of the connections, and the heavy-work
+//! threads.
 
 mod accept;
 mod certificate_watch;
