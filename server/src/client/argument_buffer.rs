@@ -1,7 +1,7 @@
 //! Room for an argument of megabytes, made where no socket waits.
 //!
 //! Moving the received part of such an argument to where there is room takes milliseconds. So does the first
-//! write to a page of the new room, if pages are huge or the machine is virtual: the system has to find and
+//! write to a page of the new room, if pages are huge or the machine is virtual. The system has to find and
 //! clear that memory. So a heavy-work thread allocates the room and writes to the pages that are needed next.
 
 /// The minimum of missing bytes of a long argument.

@@ -67,8 +67,8 @@ pub struct Connection {
     pub closing: bool,
     /// The condition for reading and running more of it.
     pub pace: Pace,
-    /// The position to which the log must be written, or synced, before its replies leave and more of it runs.
-    /// It is 0 if the connection does not wait for the log.
+    /// The position to which the log must be written, or synced, before its replies leave and more of it
+    /// runs. It is 0 if the connection does not wait for the log.
     pub ticket: Ticket,
     /// The position to which the log must be synced for all writes of the client so far.
     pub last_ticket: Ticket,
