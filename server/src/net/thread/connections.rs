@@ -434,7 +434,7 @@ impl IoThread {
         }
     }
 
-    /// Closes connections that are over the soft output limit for too long, or over a hard limit that was lowered.
+    /// Closes connections over the soft output limit for too long, or over a lowered hard limit.
     ///
     /// A client that neither reads nor sends is checked nowhere else.
     pub(super) fn close_overdue(&mut self) {
