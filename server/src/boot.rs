@@ -254,11 +254,12 @@ fn kinds_of(listeners: &[Listener]) -> Vec<String> {
     kinds.into_iter().collect()
 }
 
-/// The time for which a script may continue when the server stops, if the configuration does not bound
-/// scripts (`busy-reply-threshold`).
+/// The time for which a script may continue when the server stops.
+///
+/// It applies if the configuration does not bound scripts (`busy-reply-threshold`).
 const SCRIPT_MAX: Duration = Duration::from_secs(5);
 
-/// Waits for the threads to end, except for one with a script that has run too long.
+/// Waits for the threads to end, except for one whose script takes too long.
 ///
 /// That thread ends with the process. Nothing of its script is logged, because it has not finished.
 fn join(server: &Server, mut threads: Vec<JoinHandle<()>>) {
@@ -329,7 +330,7 @@ fn begin_to_serve(
     Ok(())
 }
 
-/// Gives clients access to the data, which has just been loaded.
+/// Lets clients use the data, which has just been loaded.
 fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
     log_ready(kinds);
     server.loading.end(&server.attention);
@@ -391,8 +392,9 @@ fn tell(supervisor: Supervised, what: Notice, status: &str) {
     }
 }
 
-/// Sends a message to the address in the environment, as sd_notify(3) does: to a file's name, or, after an
-/// `@`, to an abstract name.
+/// Sends a message to the address in the environment, as sd_notify(3) does.
+///
+/// The address is a file's name, or, after an `@`, an abstract name.
 fn notify(message: &str) -> io::Result<()> {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let address = match place.as_bytes() {

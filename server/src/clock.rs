@@ -1,4 +1,4 @@
-//! The two clocks: wall time, which may be set, and the time since the start, which may not.
+//! The two clocks: wall time and the time since the start. Only wall time may be set.
 //!
 //! A point in time, such as a key's deadline, is wall time, as in Redis. A wait uses the other clock
 //! ([`Steady`]). It neither hangs when the system's clock is set back, nor ends early when that is set
@@ -15,8 +15,7 @@ use nix::sys::{
     time::TimeValLike,
 };
 
-/// The maximum by which time can be advanced: about 140,000 years, which can still be counted in
-/// microseconds.
+/// The maximum by which time can be advanced, about 140,000 years. It can still be counted in microseconds.
 const MAX_ADVANCED_MILLIS: i64 = 1 << 52;
 
 /// The difference from the system's clock that is corrected, in microseconds. Reading two clocks takes less.
@@ -113,7 +112,7 @@ impl Clock {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
     }
 
-    /// The clock's two times at a moment that was read before: Unix time, and milliseconds of uptime.
+    /// The clock's two times at an earlier moment: Unix time, and milliseconds of uptime.
     #[inline]
     pub fn times_at(&self, moment: Instant) -> (Millis, u64) {
         let uptime = moment.saturating_duration_since(self.start);
@@ -138,7 +137,7 @@ impl Clock {
         Millis(self.unix_micros() / 1000)
     }
 
-    /// Returns the time of the start, in Unix time by the system's clock as it is now.
+    /// Returns the time of the start, in Unix time. It follows the system's current clock.
     pub fn started(&self) -> Millis {
         Millis(self.start_unix_micros.load(Ordering::Relaxed) / 1000)
     }
@@ -155,7 +154,9 @@ impl Clock {
     }
 }
 
-/// Returns the processor time of a thread or a process in user mode and in system mode, in microseconds.
+/// Returns the processor time of a thread or a process, in microseconds.
+///
+/// The two numbers are for user mode and system mode.
 pub fn processor_micros(of: UsageWho) -> [u64; 2] {
     // It fails only for a `UsageWho` that the system does not know.
     let Ok(usage) = getrusage(of) else { return [0; 2] };

@@ -51,8 +51,9 @@ pub fn reports_faults() -> bool {
     REPORTS_FAULTS.load(Ordering::Relaxed)
 }
 
-/// Applies the configuration of the log: the lowest level that is written (`loglevel`), and whether faults
-/// are reported.
+/// Applies the configuration of the log.
+///
+/// It sets the lowest level that is written (`loglevel`), and whether faults are reported.
 pub fn configure(config: &Config) {
     REPORTS_FAULTS.store(config.crash_log_enabled, Ordering::Relaxed);
     let level = match config.loglevel {
@@ -160,7 +161,8 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
 /// A kind of line that any client can cause as often as it likes. One line is written in an interval, and
 /// says how many were left out.
 pub struct Seldom {
-    /// Time from which the next line may be written, in milliseconds since the first line of any kind.
+    /// Time from which the next line may be written, in milliseconds. It counts from the first line of any
+    /// kind.
     free_at: AtomicU64,
     n_left_out: AtomicU64,
 }

@@ -127,7 +127,7 @@ const IGNORED: [c_int; 12] = [
     libc::SIGPWR,
 ];
 
-/// Ignores signals that are no request to end: they would end the server without a snapshot.
+/// Ignores signals that are no request to end. They would end the server without a snapshot.
 ///
 /// A write beyond a limit of file sizes then fails.
 #[expect(unsafe_code, reason = "ignores signals")]
@@ -138,7 +138,7 @@ fn ignore_signals() {
     }
 }
 
-/// Moves the environment away from where the kernel has put it: new values are on the heap.
+/// Moves the environment away from where the kernel has put it. New values are on the heap.
 #[expect(unsafe_code, reason = "changes the environment")]
 fn make_room_for_title() {
     for (name, value) in env::vars_os() {

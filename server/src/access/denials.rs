@@ -111,7 +111,7 @@ pub struct Denials {
 }
 
 impl Denials {
-    /// Adds a denial, to an equal entry or as a new one, and keeps the newest `max_len` entries.
+    /// Adds a denial to an equal entry, or as a new one. Keeps the newest `max_len` entries.
     pub fn add(&mut self, new: Entry, max_len: usize) {
         let alike = self.entries.iter().take(N_COMPARED).position(|entry| entry.is_like(&new));
         let entry = match alike.and_then(|at| self.entries.remove(at)) {

@@ -8,7 +8,7 @@ use braid_storage::glob::{Case, glob_match};
 pub struct Pattern {
     text: Box<[u8]>,
     form: Form,
-    /// The first eight bytes of every match, and the mask of the significant bits in them.
+    /// The first eight bytes of every match, and the mask of their significant bits.
     head: u64,
     head_mask: u64,
 }
@@ -36,8 +36,9 @@ impl Head {
         }
     }
 
-    /// Does the same for fewer than eight bytes: the first four and the last four, which may overlap, or one
-    /// by one.
+    /// Does the same for fewer than eight bytes.
+    ///
+    /// It reads the first four and the last four, which may overlap, or one by one.
     #[inline(always)]
     fn of_short(text: &[u8]) -> Self {
         match (text.first_chunk::<4>(), text.last_chunk::<4>()) {

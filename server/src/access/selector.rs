@@ -110,7 +110,7 @@ pub struct Selector {
     /// Commands that are allowed only with certain first arguments, in order. The arguments are in lower
     /// case.
     first_arguments: Vec<(CommandId, Box<[u8]>)>,
-    /// The rules about commands after the first, as given, without those that later ones made void.
+    /// The rules about commands after the first, as given. Later rules remove those that they make void.
     command_rules: Vec<Vec<u8>>,
     allows_all_keys: bool,
     key_patterns: Vec<KeyPattern>,
@@ -411,7 +411,7 @@ impl Selector {
         }
     }
 
-    /// Keeps a rule about commands, in place of those about the same command or its subcommands.
+    /// Keeps a rule about commands. It replaces those about the same command or its subcommands.
     fn note_rule(&mut self, allow: bool, what: &[u8]) {
         let what = what.to_ascii_lowercase();
         self.command_rules.retain(|rule| {

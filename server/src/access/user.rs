@@ -175,7 +175,9 @@ impl User {
         Err(worst)
     }
 
-    /// Whether a command may run that equals one that [`User::check`] has allowed, with equally many words.
+    /// Whether a command may run like one that [`User::check`] has allowed.
+    ///
+    /// It is the same command with equally many words.
     ///
     /// The result `false` proves nothing.
     #[inline]
@@ -200,7 +202,7 @@ impl User {
         }
     }
 
-    /// Whether a command may run, and do this with any key besides those that it names.
+    /// Whether a command may run, and do this with any unnamed key.
     pub fn allows_with_any_key(&self, asked: &Asked<'_>, needed: KeyRights) -> bool {
         self.selectors.iter().any(|selector| selector.check(asked).is_ok() && selector.allows_any_key(needed))
     }

@@ -244,7 +244,7 @@ impl Users {
         self.put(user);
     }
 
-    /// Gives the users the numbers of other users with the same names.
+    /// Copies the numbers of other users with the same names.
     fn take_serials_of(&mut self, others: &Users) {
         for user in self.by_name.values_mut() {
             if let Some(other) = others.get(user.name()) {

@@ -7,14 +7,15 @@
 /// The minimum of missing bytes of a long argument.
 const LONG_BYTES: usize = 1 << 20;
 
-/// The received bytes after which an announced length is believed, up to `TRUSTED_MAX_PART` times the
-/// received bytes.
+/// The received bytes after which an announced length is believed.
+///
+/// It is believed up to `TRUSTED_MAX_PART` times the received bytes.
 ///
 /// Unwritten room costs only addresses, but counts as used memory.
 const TRUSTED_BYTES: usize = 256 * 1024;
 const TRUSTED_MAX_PART: usize = 16;
 
-/// The maximum of bytes that are written ahead of the received bytes, and their maximum ratio to these.
+/// The maximum of bytes written ahead of the received bytes, and its ratio to these.
 ///
 /// A client that announces much and sends little uses little memory.
 const READY_MAX_BYTES: usize = 16 << 20;
@@ -23,7 +24,7 @@ const READY_MAX_PART: usize = 4;
 /// The received part of a long argument, and room for the rest.
 pub struct Room {
     bytes: Vec<u8>,
-    /// The bytes that may still arrive: the missing ones of the argument, and those that one read brings
+    /// The bytes that may still arrive. They are the argument's missing ones, and those that one read brings
     /// beyond its end.
     n_wanted: usize,
     /// The end of the part that has been written.
@@ -45,7 +46,9 @@ impl Room {
         Room { bytes, n_wanted: n_lacking + read_bytes, n_ready: 0 }
     }
 
-    /// Makes the room, all of it if the length is believed, and writes to the part that is needed next.
+    /// Makes the room, and writes to the part that is needed next.
+    ///
+    /// All of it is made if the length is believed.
     pub fn make(&mut self) {
         let len = self.bytes.len();
         let n_believed = TRUSTED_MAX_PART * len;
@@ -59,7 +62,7 @@ impl Room {
         self.bytes.truncate(len);
     }
 
-    /// Returns the received bytes with the room after them, and the end of the written part.
+    /// Returns the received bytes with their room, and the end of the written part.
     pub fn into_parts(self) -> (Vec<u8>, usize) {
         (self.bytes, self.n_ready)
     }

@@ -26,7 +26,7 @@ use crate::{
 /// thread's other connections.
 pub const TURN_BYTES: usize = 256 * 1024;
 
-/// The size of a reply from which it becomes its own piece of the backlog, without a copy.
+/// The size of a reply from which it becomes a piece of the backlog uncopied.
 const OWN_PIECE_BYTES: usize = 16 * 1024;
 
 /// A connection.
@@ -38,9 +38,9 @@ pub struct Connection {
     pub node: Option<Box<Node<Job>>>,
     /// The parser, at the start of the next request.
     pub parser: RequestParser,
-    /// Input that was read and has not run: an incomplete request, or the input after a command under way.
+    /// Input that has not run: an incomplete request, or the input after a command under way.
     pub unread: Vec<u8>,
-    /// The end of the written part of the room for a long argument in `unread`, if there is such an argument.
+    /// The end of the written room for a long argument in `unread`, if there is one.
     pub n_ready: usize,
     /// The minimum of bytes that an incomplete request still lacks.
     pub wanted: usize,
@@ -54,12 +54,11 @@ pub struct Connection {
     pub counted_incoming: u64,
     /// Replies that the socket has not taken yet.
     pub backlog: Backlog,
-    /// Whether the socket has taken all offered bytes, so that more can be offered without an event.
+    /// Whether the socket has taken all offered bytes. Then more can be offered without an event.
     pub writable: bool,
     /// Whether the socket may have more to read.
     pub readable: bool,
-    /// Whether complete commands wait in `unread` for the next turn, because it has had its share of this
-    /// one.
+    /// Whether complete commands wait in `unread` for the next turn. It has had its share of this one.
     pub is_behind: bool,
     /// Whether the client has closed its end, or both ends.
     pub peer_closed: bool,
@@ -67,15 +66,15 @@ pub struct Connection {
     pub closing: bool,
     /// The condition for reading and running more of it.
     pub pace: Pace,
-    /// The position to which the log must be written, or synced, before its replies leave and more of it
-    /// runs. It is 0 if the connection does not wait for the log.
+    /// The position that the log must reach before its replies leave and more runs. The log is written, or
+    /// synced, to it. It is 0 if the connection does not wait for the log.
     pub ticket: Ticket,
-    /// The position to which the log must be synced for all writes of the client so far.
+    /// The position to which the log must be synced for all of the client's writes.
     pub last_ticket: Ticket,
     /// Whether its handshake waits for its turn on the thread.
     pub is_queued: bool,
-    /// Notifications to it, while the reply to a command that has changed its subscriptions is not written
-    /// yet.
+    /// Notifications to it while a reply is not written yet. That reply belongs to a command that has changed
+    /// its subscriptions.
     pub held_back: Option<HeldBack>,
     /// The number of its node among those that a pause holds back.
     pub postponed: Option<u64>,
@@ -83,12 +82,12 @@ pub struct Connection {
     pub waiting: Option<Arc<Parked>>,
     /// Whether WAIT or WAITAOF waits, with all earlier replies written.
     pub awaits_sync: bool,
-    /// Whether nothing more is written: the socket has failed, or the client was closed in the middle of its
+    /// Whether nothing more is written. The socket has failed, or the client was closed in the middle of its
     /// replies.
     pub is_lost: bool,
     /// The data that other threads see.
     pub record: Arc<ClientRecord>,
-    /// The division of its time, if that is requested and something of it is under way.
+    /// The division of its time, if requested, while something of it is under way.
     pub split: Option<Box<Split>>,
     /// The time at which the backlog exceeded its soft limit, in milliseconds of uptime.
     pub over_soft_limit_since: Option<u64>,
@@ -189,7 +188,7 @@ impl Connection {
         self.publish_backlog();
     }
 
-    /// Adds bytes to the backlog that other connections may share, and returns whether it was empty before.
+    /// Adds bytes to the backlog that other connections may share. Returns whether it was empty before.
     ///
     /// The backlog's size is published with the following write, if the socket takes more.
     pub fn give(&mut self, given: Given<'_>) -> bool {
@@ -222,7 +221,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Records the length of the commands' input, if one of the commands is under way now.
+    /// Records the length of the commands' input, if a command is under way now.
     #[inline]
     pub fn note_under_way(&mut self, n_bytes: usize) {
         if self.is_parked() {
@@ -230,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Publishes the size of the input that was read and has not run, or is queued for EXEC.
+    /// Publishes the size of the input that has not run or is queued for EXEC.
     #[inline]
     pub fn publish_input(&self) {
         let n_unread = self.unread.len();
@@ -253,8 +252,9 @@ impl Connection {
         }
     }
 
-    /// The bytes of its input that will become data: a long command that has arrived in part, or is under
-    /// way.
+    /// The bytes of its input that will become data.
+    ///
+    /// They belong to a long command that has arrived in part, or is under way.
     ///
     /// Nothing counts for a client that has not authenticated.
     #[inline]

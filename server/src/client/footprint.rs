@@ -27,8 +27,9 @@ pub enum Part {
 
 const N_PARTS: usize = Part::Names as usize + 1;
 
-/// The memory of each key or name besides its bytes: its entry in a table of the client, and the overhead of
-/// allocator and table.
+/// The memory of each key or name besides its bytes.
+///
+/// It is the entry in a table of the client, and the overhead of allocator and table.
 pub const NAME_BYTES: usize = 48;
 
 /// The memory of a client, in bytes. The thread that runs its commands writes it, relaxed, for others to

@@ -9,7 +9,7 @@ use braid_protocol::reply::Resp;
 #[derive(Debug, Default)]
 pub struct HeldBack {
     bytes: Vec<u8>,
-    /// The length of each part, in order, with its RESP version; none stands for both versions.
+    /// The length of each part with its RESP version, in order. None stands for both versions.
     parts: Vec<(Option<Resp>, usize)>,
 }
 

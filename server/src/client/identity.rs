@@ -35,7 +35,7 @@ const TEXTS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
 /// 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// Returns the first common name of a subject, which is a sequence of sets of pairs.
+/// Returns the first common name of a subject. A subject is a sequence of sets of pairs.
 fn common_name(mut subject: &[u8]) -> Option<&[u8]> {
     while !subject.is_empty() {
         let mut set = content(&mut subject, SET)?;

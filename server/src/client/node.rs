@@ -1,4 +1,4 @@
-//! The node of a connection: its session, the commands it delegates, and space for the reply.
+//! The node of a connection: its session, its delegated commands, and space for the reply.
 
 use std::sync::{
     Arc,
@@ -154,12 +154,12 @@ pub struct Job {
     pub is_timed: bool,
     /// The number of commands that have run. CLIENT PAUSE holds the others back.
     pub n_run: usize,
-    /// How often the next command has been given up because it needed more shards than were held.
+    /// How often the next command was given up because it needed more shards.
     pub n_given_up: u8,
     /// The deadline of the next command, if it has waited before. A command that runs again keeps its first
     /// deadline.
     pub gives_up_at: Option<Steady>,
-    /// Whether monitoring clients have been shown the next command, which then began to wait for keys.
+    /// Whether monitoring clients have been shown the next command. It then began to wait for keys.
     pub was_shown: bool,
     /// Whether the next command has been counted: it was offloaded, and runs again.
     pub was_counted: bool,
@@ -349,7 +349,7 @@ impl Parked {
         Route::new(self.wait.keys.iter().map(|waited| waited.key.routed.shard).collect())
     }
 
-    /// Gives up the places in the lines of the held shards, and returns whether those were all.
+    /// Leaves the lines of the held shards, and returns whether those were all.
     pub fn leave_lines(&self, held: &mut Held<'_, Job>, now: Millis) -> bool {
         let mut all = true;
         for WaitedKey { key, awaits } in &self.wait.keys {

@@ -77,7 +77,7 @@ pub struct ClientRecord {
     listens: AtomicU8,
     /// The memory that it uses.
     pub footprint: Footprint,
-    /// The memory for which it was closed (`maxmemory-clients`) while it has not left yet, or 0.
+    /// The memory for which it was closed (`maxmemory-clients`) until it leaves, or 0.
     pub leaving_bytes: AtomicU64,
     /// The number of pieces in which its replies wait for the socket.
     pub output_pieces: AtomicU32,
@@ -87,11 +87,11 @@ pub struct ClientRecord {
     bytes_out: AtomicU64,
     /// The number of its commands that have run.
     n_commands: AtomicU64,
-    /// Whether a command of it waits for more than a shard: for the end of a pause, or for a time.
+    /// Whether a command of it waits for the end of a pause, or for a time to pass.
     pub blocked: AtomicBool,
     /// Its command that waits for keys, for CLIENT UNBLOCK.
     pub waiting: ArcSwapOption<Parked>,
-    /// The state of its WAIT or WAITAOF, which CLIENT UNBLOCK may end, as a number of [`SyncWait`].
+    /// The state of its WAIT or WAITAOF, as a number of [`SyncWait`]. CLIENT UNBLOCK may end it.
     sync_wait: AtomicU8,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,

@@ -64,8 +64,8 @@ pub struct Session {
     /// Whether more bytes of replies wait than `client-output-buffer-limit` allows. It is `closing` then, and
     /// receives none of them.
     pub is_over_limit: bool,
-    /// Commands that have run and that its record does not count yet: those of transactions, and those that
-    /// ran on other threads.
+    /// Commands that have run and that its record does not count yet. They ran in transactions or on other
+    /// threads.
     pub n_commands: u64,
     /// A request to the connection's thread, checked after each command.
     pub request: Cell<Option<Request>>,
@@ -102,7 +102,7 @@ pub enum Request {
     },
     /// WAIT and WAITAOF: reply when the connection's writes have reached the requested copies.
     AwaitSync(AwaitSync),
-    /// Hold back everything on this connection for a time: after failed AUTHs, and for DEBUG SLEEP.
+    /// Hold back everything on this connection for a time, for failed AUTHs and DEBUG SLEEP.
     Sleep {
         /// The time in milliseconds.
         millis: u64,
@@ -164,8 +164,7 @@ pub enum SaveOrder {
     /// CONFIG SET appendonly yes: the file is started. Then the command runs, and finds the result in its
     /// session.
     BeginLog,
-    /// CONFIG SET appendonly no: its reply leaves when nothing is logged any more and all logged data is on
-    /// disk.
+    /// CONFIG SET appendonly no: logging ends. The reply leaves when all logged data is on disk.
     EndLog,
 }
 

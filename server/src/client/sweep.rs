@@ -156,7 +156,9 @@ impl Sweep {
         self
     }
 
-    /// Limits the sweep to the work allowed under one hold, under which it runs from start to end.
+    /// Limits the sweep to the work allowed under one hold.
+    ///
+    /// It then runs from start to end under that hold.
     pub fn under_one_hold(mut self) -> Self {
         self.is_whole = true;
         self
@@ -308,7 +310,7 @@ impl Sweep {
         std::iter::once(header).chain(pieces).chain([found]).filter(|piece| !piece.is_empty()).collect()
     }
 
-    /// Gives up: nothing more is visited, and the reply is empty so that the caller can write an error.
+    /// Ends the sweep early, with an empty reply in which the caller can write an error.
     pub fn fail(&mut self) -> &mut Vec<u8> {
         self.at = None;
         self.pieces.clear();
@@ -322,7 +324,7 @@ fn is_alive(entry: EntryRef<'_>, now: Millis) -> bool {
     !has_expired(entry, now)
 }
 
-/// Returns the cursor itself if its shard has keys, otherwise the start of the next shard that has.
+/// Returns the cursor itself if its shard has keys. Otherwise returns the start of the next shard that has.
 fn skip_empty(at: Cursor, keyspace: &Keyspace, db: Db) -> Option<Cursor> {
     let has_keys = |id: &ShardId| keyspace.n_keys_in(db, *id) > 0;
     let shard = shards(keyspace.router()).skip(at.shard.index()).find(has_keys)?;

@@ -54,14 +54,15 @@ impl Wait {
         self
     }
 
-    /// Adds new last words, with which the command runs when it is served, because the old ones have another
-    /// meaning by then.
+    /// Adds new last words, with which the command runs when it is served.
+    ///
+    /// The old ones have another meaning by then.
     pub fn with_last_words(mut self, words: Vec<Option<Vec<u8>>>) -> Self {
         self.last_words = words;
         self
     }
 
-    /// Whether the command has begun for its client: it is a blocking command that found nothing.
+    /// Whether the command has begun for its client, as a blocking command that found nothing.
     pub fn is_visible(&self) -> bool {
         self.cause == Cause::Nothing
     }

@@ -20,7 +20,7 @@ pub struct Watch {
 #[derive(Debug, Default)]
 pub struct Watches {
     list: Vec<Watch>,
-    /// Position of each key in the list, so that the time of a look-up does not depend on their number.
+    /// Position of each key in the list. So the time of a look-up does not depend on their number.
     by_place: HashMap<(Db, Routed), u32>,
     key_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! Lines for the system's log (`syslog-enabled`), in the form of RFC 3164 that C libraries give them.
+//! Lines for the system's log (`syslog-enabled`), in the RFC 3164 form of C libraries.
 //!
 //! The `syslog` crate's socket blocks, so a slow system log would hold the server up. Here a line is lost
 //! instead.

@@ -35,7 +35,7 @@ const POOL_KEYS: usize = 16;
 /// The number of keys after which the thread reads the clock.
 const CLOCK_EVERY: u32 = 8;
 
-/// The number of held shards in a row after which the thread gives up for now.
+/// The number of held shards in a row after which the thread gives up.
 const BUSY_MAX: usize = 16;
 
 /// A key that may be evicted.
@@ -97,7 +97,7 @@ pub struct Eviction {
     measured_at: Option<Instant>,
 }
 
-/// Returns how keys are chosen under a policy of the configuration: not at all under `noeviction`.
+/// Returns how keys are chosen under a policy, or none under `noeviction`.
 fn choice(policy: MaxmemoryPolicy) -> Option<EvictionPolicy> {
     let (order, volatile_only) = match policy {
         MaxmemoryPolicy::AllkeysLru => (EvictionOrder::LeastRecent, false),
@@ -126,7 +126,9 @@ fn budget(tenacity: u32) -> Duration {
 }
 
 impl Eviction {
-    /// Removes keys until there is room for `wanted` more bytes or its time is over, with nothing held.
+    /// Removes keys until there is room for `wanted` more bytes or its time is over.
+    ///
+    /// Nothing is held.
     ///
     /// Returns whether threads should continue eviction.
     #[cold]

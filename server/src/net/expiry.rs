@@ -1,4 +1,4 @@
-//! Active expiry: removes keys and fields of hashes whose deadline has passed, although no command uses them.
+//! Active expiry: removes expired keys and fields of hashes although no command uses them.
 
 use std::{
     collections::BTreeMap,
@@ -10,12 +10,12 @@ use braid_storage::{Db, ExpiryCursor, Lasting, ShardId, coordinator::Worker, tab
 
 use crate::{client::node::Job, run::unit, shared::thread_state::ThreadState};
 
-/// The time in a cycle of 100 ms for which a thread searches expired keys, whether it finds any or not.
+/// The time per cycle of 100 ms for searching expired keys, with or without success.
 ///
 /// It is one turn: more turns in a row would delay more than one command in a hundred. A million keys are
 /// visited within half a minute.
 const SEARCH_BUDGET: Duration = TURN_BUDGET;
-/// The time that it uses in a cycle while it finds many: a quarter of a core, as Redis does at effort 1.
+/// The time per cycle while it finds many. It is a quarter of a core, as in Redis at effort 1.
 const REMOVAL_BUDGET: Duration = Duration::from_millis(25);
 /// The time for expiry in one turn of the loop. Commands wait no longer than this.
 const TURN_BUDGET: Duration = Duration::from_micros(250);
@@ -24,7 +24,7 @@ const STEP_BUCKETS: usize = 16;
 
 /// The number of hash fields that are removed under one hold.
 const STEP_FIELDS: usize = 64;
-/// The number of fields of one shard's hashes that are removed before the next shard has its turn.
+/// The number of removed fields in a shard's hashes after which the next shard follows.
 const VISIT_FIELDS: usize = 64 * 1024;
 
 /// A thread's share of expiry: every n-th shard.
@@ -58,14 +58,14 @@ struct Cycle {
 }
 
 impl Cycle {
-    /// Redis's rule: if more than a tenth of the visited keys has expired, more can be gained.
+    /// Whether more can be gained. By Redis's rule, more than a tenth of the visited keys has expired.
     fn is_fruitful(&self) -> bool {
         self.n_expired * 10 > self.n_seen
     }
 }
 
 impl Cycle {
-    /// Records which share of the visited keys had expired, and how long the others will live.
+    /// Records which share of the visited keys had expired, and the lifetimes of the others.
     ///
     /// Both are averages over the last cycles, as in Redis.
     fn tell(&self, thread: &ThreadState) {
@@ -90,7 +90,7 @@ impl Expiry {
         self.cycle = Some(Cycle::default());
     }
 
-    /// Gives up the cycle under way.
+    /// Cancels the cycle under way.
     pub fn end_cycle(&mut self) {
         self.cycle = None;
     }
@@ -136,7 +136,7 @@ impl Expiry {
 }
 
 impl Visit {
-    /// Does one piece of work under the shard's hold, and returns whether there may be more.
+    /// Does one piece of work under the shard's hold. Returns whether there may be more.
     fn step(&mut self, worker: &mut Worker<Job>, id: ShardId, now: Millis, cycle: &mut Cycle) -> bool {
         let keyspace = &worker.thread.server().keyspace;
         let has_keys = !self.keys_are_done && keyspace.has_in(id, Counts::n_deadlines);

@@ -23,7 +23,7 @@ use crate::{
 /// The longest sleep of a heavy-work thread between rounds of returning memory to the system.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// The interval at which a spare thread checks whether the others are stuck, while work waits.
+/// The interval at which a spare thread checks for stuck threads, while work waits.
 const SPARE_LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 /// The time for collecting the garbage of Lua programs before heavy work is looked for.

@@ -111,7 +111,7 @@ pub struct IoThread {
     postponed: BTreeMap<u64, Box<Node<Job>>>,
     /// The number of commands that were ever held back.
     n_postponed: u64,
-    /// The times at which commands that wait for keys give up, with the slots of their connections.
+    /// The deadlines of commands that wait for keys, with the slots of their connections.
     deadlines: BTreeSet<(Steady, usize)>,
     /// The subscriptions of this thread's clients.
     subscribers: Subscribers,
@@ -122,7 +122,7 @@ pub struct IoThread {
     is_forgetting: bool,
     /// The shard at which the search for keys to forget continues.
     limited_at: usize,
-    /// The position in this thread's queue of notifications, and the connections and nodes that wait for it.
+    /// The position in this thread's queue of notifications, and its waiting connections and nodes.
     giving: Giving,
     /// The slots of connections whose replies wait for the log.
     awaiting_log: Vec<usize>,
@@ -347,7 +347,7 @@ impl IoThread {
             || self.worker.thread.has_unpublished()
     }
 
-    /// The time until the cron, or until the first command that waits for keys gives up.
+    /// The time until the cron, or until the first waiting command gives up.
     fn time_to_sleep(&self, now: Instant) -> Duration {
         let mut to_cron = self.next_cron.saturating_duration_since(now);
         if !self.server().threads[self.worker.thread.index].notifications.is_empty() {
@@ -475,7 +475,7 @@ impl IoThread {
         }
     }
 
-    /// Serves the request that a node has made with its work, then returns the node to its connection.
+    /// Serves the request of a node after its work, then returns it to its connection.
     fn comply(&mut self, mut node: Box<Node<Job>>) {
         match node.job.session.request.take() {
             Some(Request::Sleep { millis, .. }) => {
@@ -508,7 +508,7 @@ impl IoThread {
         }
     }
 
-    /// Sends a large part of the replies early, while more commands of the node are under way.
+    /// Sends a large part of the replies early, while more commands are under way.
     ///
     /// The client has these replies sooner. A client that has left is noticed before the rest is computed,
     /// which then does not run.
@@ -580,7 +580,7 @@ impl IoThread {
         finish::tell(&ran, Times { alone: Some(nanos), ..Times::default() }, &self.worker.thread);
     }
 
-    /// Gives expiry a share of this turn.
+    /// Does a turn's share of expiry.
     fn step_expiry(&mut self) {
         if self.expiry.is_behind() {
             if self.server().is_paused() {
@@ -677,7 +677,7 @@ impl IoThread {
         }
     }
 
-    /// Frees garbage that was too large to free under a hold, for a share of this turn.
+    /// Frees garbage that was too large for a hold, for a share of this turn.
     fn reclaim(&mut self) {
         if braid_storage::wants_idle_threads() {
             self.worker.thread.wake_heavy = true;

@@ -1,5 +1,6 @@
-//! A thread's queue of notifications: messages, monitored commands and invalidations for its clients, in the
-//! order of the holds.
+//! A thread's queue of messages, monitored commands and invalidations for its clients.
+//!
+//! They have the order of the holds.
 //!
 //! Any thread may add to the queue under a hold. Only its own thread reads it. The queue never refuses,
 //! because messages must reach their subscribers. So its sources bound it. A client whose command has added
@@ -35,8 +36,8 @@ use crate::{
 pub struct Message {
     /// The kind of its channel.
     pub kind: ChannelKind,
-    /// The channel and the payload in the form of the protocol, which is the same in both RESP versions and
-    /// for all subscribers.
+    /// The channel and the payload in the form of the protocol. It is the same in both RESP versions and for
+    /// all subscribers.
     pub body: Shareable,
     /// The range of the channel's name in the body.
     name: Range<usize>,
@@ -97,7 +98,7 @@ pub enum Notification {
 }
 
 impl Notification {
-    /// The memory that it uses while it waits, including data that it shares with other threads.
+    /// The memory that it uses while it waits, including shared data.
     pub fn n_bytes(&self) -> u64 {
         // Allocations have headers, and a shared value has its counts.
         const SHARED: usize = 32;
@@ -124,7 +125,7 @@ impl Notification {
 /// A connection's slot on its thread.
 pub type Place = usize;
 
-/// The size in bytes above which a queue holds back the clients whose commands add to it.
+/// The size in bytes above which a queue holds clients back that add to it.
 pub const HIGH_BYTES: u64 = 1 << 20;
 /// The size in bytes at which they continue.
 pub const LOW_BYTES: u64 = HIGH_BYTES / 2;

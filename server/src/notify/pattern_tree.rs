@@ -1,4 +1,6 @@
-//! Names that belong to no shard (patterns of channels, prefixes of keys), with the listeners to each.
+//! Patterns of channels and prefixes of keys, with the listeners to each.
+//!
+//! These names belong to no shard.
 //!
 //! A publisher reads all of them under a hold, so it takes no lock: it sees an immutable tree. A change
 //! replaces the tree by one that shares all nodes except those on the path to the name. A change costs the
@@ -148,7 +150,7 @@ impl Tree {
 }
 
 impl Node {
-    /// Returns a copy of the node in which the names of the leaf for `hash` are changed.
+    /// Returns a copy of the node with changed names in the leaf for `hash`.
     ///
     /// `depth` is the node's depth.
     fn with(&self, hash: u64, depth: u32, change: impl FnOnce(&mut Vec<Heard>)) -> Node {
@@ -200,7 +202,7 @@ fn split(all: Vec<Heard>, depth: u32) -> Node {
     Node::Branch(leaves.map(|leaf| Arc::new(Node::Leaf(leaf))))
 }
 
-/// Returns the names of a branch that fit in a leaf, so that readers visit no empty nodes.
+/// Returns the names of a branch that fit in a leaf. Then readers visit no empty nodes.
 fn merged(children: &[Arc<Node>; N_BRANCHES]) -> Option<Vec<Heard>> {
     let mut n_names = 0;
     for child in children {
@@ -225,7 +227,7 @@ mod tests {
     use super::*;
 
     impl Node {
-        /// The number of nodes, and of names in leaves, that another tree has and this one does not share.
+        /// The number of nodes, and of names in leaves, that only another tree has.
         fn n_new(&self, other: &Arc<Node>) -> usize {
             match (self, &**other) {
                 (_, Node::Leaf(all)) => 1 + all.len(),
@@ -283,7 +285,7 @@ mod tests {
         assert_eq!(audiences.load().root.n_nodes(), 1, "nothing is left to visit");
     }
 
-    /// A list of patterns that is copied at each change costs n steps for the n-th.
+    /// Checks against a list that is copied at each change, which costs n steps for the n-th.
     #[test]
     fn a_change_copies_no_more_with_many_names_than_with_few() {
         let audiences = Audiences::default();

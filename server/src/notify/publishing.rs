@@ -98,7 +98,7 @@ impl PubSub {
         self.n_event_listeners[channel as usize].load(Ordering::Relaxed) > 0
     }
 
-    /// The patterns that match a channel's name, in the order of their addition, with the listeners to each.
+    /// The patterns that match a channel's name, with their listeners, in order of addition.
     fn matching(&self, channel: &[u8]) -> (SmallVec<[Name; 2]>, SmallVec<[Audience; 2]>) {
         if self.patterns.is_empty() {
             return Default::default();

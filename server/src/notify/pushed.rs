@@ -29,10 +29,10 @@ impl Shareable {
     }
 }
 
-/// The output to one connection: a head of its own, and the rest, which other connections receive, too.
+/// The output to one connection: its own head, and the rest, which others receive, too.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
-    /// The part that depends on the connection's RESP version, or on the reason of the notification.
+    /// The part that depends on the connection's RESP version, or on the notification's reason.
     pub head: &'a [u8],
     /// The part that does not depend on them.
     pub rest: &'a Shareable,

@@ -57,7 +57,7 @@ fn reader(thread: usize, number: TrackerNumber) -> Reader {
     Reader { listener: thread as u32, number: number.0 }
 }
 
-/// Remembers that a client reads the keys of a command, as far as their shards are held.
+/// Remembers that a client reads the keys of a command on held shards.
 ///
 /// All of them are held, except for a command that has waited and is served. All its keys were remembered
 /// when it began to wait. They are remembered again when it leaves their lines, before its client receives
@@ -89,7 +89,9 @@ pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
     held.each_shard(|shard| shard.set_author(client.0));
 }
 
-/// Announces the remaining changes of a shard that will be released: those that no unit has taken at its end.
+/// Announces the remaining changes of a shard before its release.
+///
+/// They are those that no unit has taken at its end.
 ///
 /// Nodes that wait for a key are served by the next unit on the shard.
 #[cold]

@@ -64,7 +64,9 @@ pub enum Sender {
     Script,
 }
 
-/// Returns the line of a command, to be sent later, if there are monitoring clients that may see it.
+/// Returns the line of a command, to be sent later.
+///
+/// There is one if a monitoring client may see it.
 #[inline]
 pub fn line_for_later(
     session: &Session,

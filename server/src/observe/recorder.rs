@@ -1,4 +1,6 @@
-//! Keeps changes for DEBUG CHANGES, so that tests can check that observers learn of each once and in order.
+//! Keeps changes for DEBUG CHANGES.
+//!
+//! So tests can check that observers learn of each once and in order.
 
 use braid_storage::Change;
 

@@ -4,8 +4,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// Descriptors of neither clients nor threads: as many as Redis reserves for listeners, files and similar
-/// uses.
+/// Descriptors of neither clients nor threads.
+///
+/// Redis reserves as many for listeners, files and similar uses.
 const RESERVED: u64 = 32;
 
 /// The descriptors of a thread: its event queue and its waker.

@@ -7,7 +7,9 @@ pub fn own_bytes() -> u64 {
     kilobytes_of("/proc/self/status", "RssAnon:") * 1024
 }
 
-/// Returns a number of kilobytes from one of the system's files; 0 where there is no such file.
+/// Returns a number of kilobytes from one of the system's files.
+///
+/// It is 0 where there is no such file.
 pub fn kilobytes_of(path: &str, name: &str) -> u64 {
     let file = fs::read_to_string(path).unwrap_or_default();
     let value = file.lines().find_map(|line| line.strip_prefix(name));

@@ -25,8 +25,9 @@ pub struct Title {
 }
 
 impl Title {
-    /// Creates the title of a process whose environment variables were moved from where the kernel has put
-    /// them.
+    /// Creates the title of a process whose environment variables were moved away.
+    ///
+    /// The kernel's original place for them is free then.
     ///
     /// They may be overwritten there. None if the system does not report the addresses.
     pub fn new(name: OsString) -> Option<Self> {
@@ -51,7 +52,9 @@ impl Title {
     }
 }
 
-/// Returns the range from the first argument to the end of the environment, by a process's line in /proc.
+/// Returns the range from the first argument to the end of the environment.
+///
+/// It is read from a process's line in /proc.
 fn room_in(stat: &str) -> Option<Range<u64>> {
     // The name in brackets may contain blanks and brackets. The fields after it count from 3; see proc(5).
     let (_, behind_name) = stat.rsplit_once(')')?;

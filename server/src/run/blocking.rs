@@ -60,8 +60,9 @@ pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>) {
 /// The minimum of nodes whose destinations are looked up ahead.
 const LOOK_AHEAD: usize = 64;
 
-/// Returns the route over the held shards and those that serving needs if the command writes a key with a
-/// line.
+/// Returns the route over the held shards and those that serving needs.
+///
+/// It is for a command that writes a key with a line.
 ///
 /// Returns `None` if all are held.
 pub fn further_shards(

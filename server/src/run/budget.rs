@@ -70,7 +70,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Whether a command of a script is short enough to run in the middle of it.
+    /// Whether a command of a script is short enough to run within it.
     pub fn is_short_in_script(
         look: &mut Look<'_, '_>,
         router: &Router,
@@ -86,7 +86,9 @@ impl Budget {
     }
 }
 
-/// Estimates the work of a transaction's commands, with their shards held and before the first one runs.
+/// Estimates the work of a transaction's commands before the first one runs.
+///
+/// Their shards are held.
 ///
 /// Stops counting above [`WORK_MAX`].
 fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize {

@@ -28,7 +28,7 @@ pub fn next(job: &Job) -> (&'static Registered, Words<'_>) {
     (row(id), words)
 }
 
-/// Whether a command may change keys or their encoding, itself or through the queue that EXEC would run.
+/// Whether a command may change keys or their encoding, itself or through EXEC's queue.
 pub fn may_write(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     let may_write = |flags: Flags| flags.has(Flags::WRITE) || flags.has(Flags::MAY_REPLICATE);
     holds_or_queues(session, command, words, |command, words| {
@@ -45,12 +45,12 @@ pub fn writes(server: &Server, session: &Session, command: &Registered, words: W
     })
 }
 
-/// Whether a command may use keys of other databases, itself or through the queue that EXEC would run.
+/// Whether a command may use keys of other databases, itself or through EXEC's queue.
 pub fn may_leave_database(session: &Session, command: &Registered, words: Words<'_>) -> bool {
     holds_or_queues(session, command, words, |command, _| command.has(Flags::OTHER_DATABASES))
 }
 
-/// Whether a predicate holds for a command or, if it runs the queue, for a queued command.
+/// Whether a predicate holds for a command, or for a queued command if it runs the queue.
 ///
 /// An EXEC that will refuse runs none.
 fn holds_or_queues(

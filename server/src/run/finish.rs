@@ -1,4 +1,4 @@
-//! The one end of a command: its observers are told of it here, whichever way it ran.
+//! The one end of a command, which tells its observers whichever way it ran.
 //!
 //! An observer of every command is a line of [`tell`] and a file of its own. An observer that must see each
 //! command under its hold raises [`Server::attention`](crate::shared::server::Server::attention) meanwhile.
@@ -33,7 +33,7 @@ pub struct Ran<'a> {
     pub was_shown: bool,
 }
 
-/// The durations of a command, in nanoseconds, as far as they were measured for it alone.
+/// The durations of a command alone, in nanoseconds, as far as they were measured.
 #[derive(Clone, Copy, Default)]
 pub struct Times {
     /// For the slow log and the latency monitor.
@@ -84,7 +84,7 @@ impl Measured {
     }
 }
 
-/// Tells all observers of a command that has run, under its hold if it has one.
+/// Tells all observers of a finished command, under its hold if it has one.
 #[inline]
 pub fn tell(ran: &Ran<'_>, times: Times, thread: &ThreadState) {
     let &Ran { command, words, session, reply_bytes, was_shown } = ran;
@@ -108,7 +108,9 @@ pub fn show(flags: Flags, words: Words<'_>, session: &Session, thread: &ThreadSt
     monitor::observe(session, flags, words, thread);
 }
 
-/// The data for observers of a script or of one of its commands, told once the script is certain to stay.
+/// The data for observers of a script or of one of its commands.
+///
+/// It is told once the script is certain not to be given up.
 pub struct Kept {
     line: Option<Arc<[u8]>>,
     long: Option<Long>,

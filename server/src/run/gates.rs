@@ -1,4 +1,6 @@
-//! The gates that a command passes before it runs or is queued, in the order in which users can observe them.
+//! The gates that a command passes before it runs or is queued.
+//!
+//! They are in the order in which users can observe them.
 
 use std::hint::cold_path;
 
@@ -88,8 +90,9 @@ fn admit_arity(command: &'static Registered, words: Words<'_>) -> Result<(), Com
     if command.spec.arity.admits(words.len()) { Ok(()) } else { Err(CommandError::Arity(command.full_name)) }
 }
 
-/// Admits commands of dangerous features only for clients that the configuration allows, whichever user they
-/// are.
+/// Admits commands of dangerous features only for clients that the configuration allows.
+///
+/// The client's user does not matter.
 fn admit_protected(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
     if !command.has_any(Flags::PROTECTED) {
         return Ok(());
@@ -171,10 +174,12 @@ fn needs_memory(server: &Server, command: &Registered, words: Words<'_>) -> bool
     script_prediction::flags(server, command, words).has(Flags::DENYOOM)
 }
 
-/// The size of a transaction from which room for its data is made before it runs.
+/// The size of a transaction from which room for its data is made first.
 const LARGE_QUEUE_BYTES: usize = 64 << 10;
 
-/// Returns the bytes that EXEC may add, as far as its commands contain them; 0 for a short queue.
+/// Returns the bytes that EXEC may add, as far as its commands contain them.
+///
+/// It is 0 for a short queue.
 #[inline]
 pub fn brought_by_exec(server: &Server, command: &Registered, session: &Session) -> usize {
     let Some(queue) = &session.queue else { return 0 };
@@ -212,7 +217,7 @@ fn admit_memory(
     }
 }
 
-/// The error of a write when the last snapshot has failed, which might go unnoticed otherwise.
+/// The error of a write after a failed snapshot, which might go unnoticed otherwise.
 pub const UNSAVED: CommandError = CommandError::text(
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
      the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
@@ -378,8 +383,9 @@ pub fn is_saving(held: &mut Held<'_, Job>) -> bool {
     held.any_shard(|shard| shard.is_saving())
 }
 
-/// Whether a node waits for keys in the held shards or has pinned some, or an observer learns of their
-/// changes.
+/// Whether the held shards have observers.
+///
+/// Those are waiting nodes, nodes with pinned keys, and observers of changes.
 pub fn is_observed(held: &mut Held<'_, Job>) -> bool {
     held.any_shard(|shard| shard.has_observers())
 }

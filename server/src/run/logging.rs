@@ -1,4 +1,6 @@
-//! The logging of a unit's changes: at its end, under its holds, before any observer is told.
+//! The logging of a unit's changes at its end, under its holds.
+//!
+//! Observers are told afterwards.
 
 use braid_journal::intake::Kind;
 use braid_protocol::request::write_words;
@@ -51,7 +53,7 @@ fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u
     }
 }
 
-/// Logs the changes of a command that ran in place on its key's shard, observed only by the log.
+/// Logs the changes of a command that ran in place and is observed only by the log.
 ///
 /// Such a command is logged in its own words ([`Log::is_verbatim`](command::Log::is_verbatim)). The shard is
 /// held.
@@ -80,7 +82,7 @@ pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &Thr
     });
 }
 
-/// Makes the reply to a command wait until the data that it has read is on disk.
+/// Makes the reply to a command wait until all data that it read is on disk.
 ///
 /// Its shards are held, or its values pinned.
 #[cold]
@@ -94,7 +96,7 @@ pub fn await_what_was_read(call: &Call<'_, '_>, command: &Registered, words: Wor
     await_keys(call.session.db, command, words, call.thread);
 }
 
-/// Makes the reply to a command wait until the last changes of its keys are on disk.
+/// Makes the reply to a command wait until its keys' last changes are on disk.
 fn await_keys(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
     let journal = &thread.server().journal;
     if command.spec.keys.0.is_empty() {

@@ -48,13 +48,13 @@ use crate::{
     warning,
 };
 
-/// Offloads the next command of a job, and returns the route on which its values are pinned.
+/// Offloads the next command of a job. Returns the route on which its values are pinned.
 pub fn send(job: &mut Job, server: &Server) -> Route {
     job.task = Task::Pin;
     Route::new(Needs::of_next(job, server).shards(server)).with_weight(Weight::Heavy)
 }
 
-/// Offloads a job whose next command is very long, and returns the route on which it begins.
+/// Offloads a job whose next command is very long. Returns the route on which it begins.
 pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
     let (command, words) = command_lookup::next(job);
     if route::is_heavy(server, &job.session, command, words) {
@@ -242,7 +242,9 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     nanos
 }
 
-/// Stores a command's results as a unit, unpins its values, and serves the nodes that wait for either.
+/// Stores a command's results as a unit and unpins its values.
+///
+/// Then it serves the nodes that wait for either.
 ///
 /// Returns the route over more shards, if serving needs them.
 pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
@@ -379,7 +381,7 @@ fn tell_misses(changes: &[Change], held: &mut Held<'_, Job>, server: &Server) {
     }
 }
 
-/// Stores the result of a command under a key, with the events of its changes to the key.
+/// Stores the result of a command under a key, with the events of its changes.
 fn store(shard: &mut Shard, watched: &WatchedKey, result: Option<EntryBox>, changes: &[Change]) {
     let key = &watched.key();
     let is_of_key = |change: &&Change| change.db == watched.db && change.key.as_deref() == Some(key.bytes);

@@ -20,7 +20,9 @@ use crate::{
     shared::server::Server,
 };
 
-/// The number of keys above which a command runs on a heavy-work thread: about 200 µs of expected work.
+/// The number of keys above which a command runs on a heavy-work thread.
+///
+/// That is about 200 µs of expected work.
 pub const HEAVY_KEYS: usize = 2000;
 
 /// The same limit for commands that may wait for their keys. Entering one line costs about ten look-ups.
@@ -169,12 +171,14 @@ impl Needs {
     }
 }
 
-/// Whether a command uses keys that it does not name, or that only its handler can tell from other words.
+/// Whether a command uses keys that it does not name.
+///
+/// That includes keys that only its handler can tell from other words.
 pub fn roams(command: &Registered, words: Words<'_>) -> bool {
     command.spec.roams.is_some_and(|roams| roams(words)) || command.spec.keys.are_ambiguous(words)
 }
 
-/// Whether a command is expected to take so long that no socket should wait for it.
+/// Whether a command will probably take too long for a socket to wait.
 pub fn is_heavy(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     script_prediction::is_long(server, command, words) || is_heavy_beside(server, session, command, words)
 }
@@ -203,7 +207,9 @@ pub fn adds_up_much(server: &Server, command: &Registered) -> bool {
     command.has(Flags::ADDS_UP_TABLES) && server.keyspace.has_many_tables()
 }
 
-/// Whether a command must have the lane from its beginning: EXEC with a script that may use any key.
+/// Whether a command must have the lane from its beginning.
+///
+/// This is an EXEC with a script that may use any key.
 ///
 /// Within a transaction it can neither be given up nor take the lane later.
 pub fn needs_lane(server: &Server, session: &Session, command: &Registered) -> bool {

@@ -1,4 +1,4 @@
-//! Scripts: runs a script as most of a unit, and executes the commands that it calls.
+//! Scripts: runs a script as most of a unit, and executes its commands.
 //!
 //! The keys that a script declares, and those that its text predicts, are part of its route. Other keys are
 //! discovered while it runs, and each such shard is *tried*. If another thread holds the shard:
@@ -53,15 +53,19 @@ use crate::{
     warning,
 };
 
-/// The turns of the engine, about 50 µs each, that a script may take on a thread that serves sockets.
+/// The turns of the engine that a script may have on a thread with sockets.
+///
+/// A turn takes about 50 µs.
 ///
 /// A script that has changed nothing by then goes to a heavy-work thread.
 const SHORT_TURNS: u32 = 2;
 
-/// The number of declared keys with which a script's key is compared, rather than hashed again.
+/// The number of declared keys with which a key is compared before it is hashed.
 const DECLARED_COMPARED: usize = 4;
 
-/// One run in this many has the time of its short commands taken, which stands for all runs.
+/// One run in this many has the time of its short commands taken.
+///
+/// The time stands for all runs.
 ///
 /// Reading the clock for each command would take half as long as the command.
 const RUNS_PER_TIMED: u32 = 8;
@@ -200,8 +204,9 @@ fn count_error(call: &Call<'_, '_>, command: &Registered, is_counted: bool, repl
     }
 }
 
-/// Returns the rights of a script, from its first line, if that names flags, and from the command that runs
-/// it.
+/// Returns the rights of a script.
+///
+/// They follow from its first line, if that names flags, and from the command that runs it.
 fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Rights, CommandError> {
     let is_read_only = command.has(Flags::READONLY);
     let Some(flags) = program.flags else {
@@ -230,7 +235,7 @@ struct Done {
     n_timed: u32,
 }
 
-/// The visible effects of a run, kept back until it is certain that the run is not given up.
+/// The visible effects of a run, kept back while it may still be given up.
 #[derive(Default)]
 struct Notes {
     /// The commands, in order.
@@ -327,13 +332,13 @@ struct Running<'r, 'a, 'h> {
     n_turns: u32,
     /// Whether the log has been told that the script is slow.
     is_told_slow: bool,
-    /// Whether one of its commands was expected to be too much work for a thread that serves sockets.
+    /// Whether one of its commands was expected to be too long for a thread with sockets.
     met_long_work: bool,
     /// The time of the next check for waiting clients, in milliseconds of the server's uptime.
     refuses_at: u64,
     /// The time measurement, once the script has run for a while.
     span: Option<Span>,
-    /// The number of commands for which each measurement stands; 0 if the time is not taken.
+    /// The number of commands for which each measurement stands. It is 0 if the time is not taken.
     n_timed: u32,
     /// The session's database, which the script's own SELECT does not change.
     db: Db,
@@ -401,7 +406,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         ran
     }
 
-    /// Ends the run: shows the effects that are certain now, or returns why the run was given up.
+    /// Ends the run. Shows the effects that are certain now, or returns why the run was given up.
     fn end(&mut self) -> Option<GaveUp> {
         let gave_up = self.gave_up.take();
         if gave_up.is_none() || self.needs_lane {
@@ -435,7 +440,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Whether the run can be given up: it has changed nothing, and it is its whole unit.
+    /// Whether the run can be given up. It must have changed nothing, and be its whole unit.
     fn may_give_up(&self) -> bool {
         !self.has_written && self.call.n_in_transaction.is_none()
     }
@@ -459,7 +464,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Checks whether the script may run a command, in the order in which users can observe it.
+    /// Checks whether the script may run a command, in an order that users can observe.
     fn admit_command(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), CommandError> {
         if !command.spec.arity.admits(words.len()) {
             return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
@@ -524,7 +529,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Gives the run up because some shards could not be taken.
+    /// Ends the run because some shards could not be taken.
     #[cold]
     fn give_up_for(&mut self, shards: &[ShardId]) -> Stop {
         let held = held_of(self.call).ids();
@@ -605,8 +610,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         invalidations::note_reads(server, held, session, command.spec.keys, words);
     }
 
-    /// Tells clients that wait for the script's keys that it is busy, once it has run for
-    /// `busy-reply-threshold`.
+    /// Tells clients that wait for the script's keys that it is busy.
+    ///
+    /// It does so once the script has run for `busy-reply-threshold`.
     fn refuse_waiting(&mut self, uptime_millis: u64) {
         if uptime_millis < self.refuses_at {
             return;
@@ -666,7 +672,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Ensures that a command may write: its keys are not pinned, and the script can continue from here.
+    /// Ensures that a command may write. Its keys must not be pinned, and the script must be able to
+    /// continue.
     fn begin_to_write(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), Refused> {
         if self.has_written {
             return Ok(());
@@ -735,8 +742,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Counts a new note, and shows the notes when they are large or when the run cannot be given up any
-    /// more.
+    /// Counts a new note.
+    ///
+    /// Shows the notes when they are large or when the run cannot be given up any more.
     fn noted(&mut self, n_bytes: usize) {
         self.notes.n_bytes += n_bytes;
         if self.notes.n_bytes >= NOTES_MAX_BYTES || !self.notes.others.is_empty() && !self.may_give_up() {
@@ -745,7 +753,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     }
 }
 
-/// The changes of a run to its client's session and its thread are undone, also after a panic.
+/// Undoes the changes of a run to its client's session and its thread, also after a panic.
 impl Drop for Running<'_, '_, '_> {
     fn drop(&mut self) {
         self.call.session.db = self.db;

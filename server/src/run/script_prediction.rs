@@ -1,4 +1,4 @@
-//! Predictions about a script before it runs: the keys that it will use, and whether it will take long.
+//! Predictions about a script before it runs: its keys, and whether it will take long.
 
 use std::sync::Arc;
 
@@ -58,7 +58,9 @@ impl<'p> Parts<'p> {
     }
 }
 
-/// Calls `look` with the known program that a command runs: by its text, its digest or its function's name.
+/// Calls `look` with the known program that a command runs.
+///
+/// It is found by its text, its digest or its function's name.
 fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(Option<&Program>) -> R) -> R {
     match from {
         ScriptIn::Text | ScriptIn::Digest => {
@@ -84,7 +86,7 @@ pub struct Expected {
     pub wants_lane: bool,
 }
 
-/// Calls `each` with the predictable keys that a script will use besides those that it declares.
+/// Calls `each` with the predictable keys of a script besides its declared ones.
 ///
 /// Returns the other expectations about it.
 pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> Expected {
@@ -137,14 +139,16 @@ fn flags_of_script(server: &Server, command: &Registered, from: ScriptIn, words:
     if may(ScriptFlags::ALLOW_STALE) { flags.and(Flags::STALE) } else { flags }
 }
 
-/// Whether a command runs a script that may use keys which its text does not show for certain.
+/// Whether a command runs a script whose text does not show all keys for certain.
 pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
     look_at(server, from, words.get(1), |program| program.is_none_or(|program| !program.is_certain()))
         || predict(server, from, words, &mut |_| {}).wants_lane
 }
 
-/// Whether a command runs a script that is expected to be long: its last run was long, or it has not run yet.
+/// Whether a command runs a script that is expected to be long.
+///
+/// Its last run was long, or it has not run yet.
 ///
 /// A script that has written cannot be moved, and reading a new text may take long, too.
 pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {

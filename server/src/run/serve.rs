@@ -1,4 +1,4 @@
-//! Serves the nodes that wait for keys, at the end of the unit that wrote them.
+//! Serves the nodes that wait for keys, when the unit that wrote them ends.
 
 use std::{
     collections::VecDeque,
@@ -98,7 +98,7 @@ fn shards_written_by(parked: &Parked, held: &Held<'_, Job>, thread: &ThreadState
     }
 }
 
-/// Runs a command that has waited, or has it run again if it needs a shard that is not held.
+/// Runs a command that has waited. If it needs a shard that is not held, it runs again later.
 fn serve(
     mut node: Box<Node<Job>>,
     parked: Arc<Parked>,
@@ -125,7 +125,7 @@ fn serve(
     thread.send_home(node.job.session.origin.thread, node);
 }
 
-/// Takes the changes of the held shards and tells the observers in the order of the changes.
+/// Takes the changes of the held shards and tells the observers in their order.
 ///
 /// Adds the keys that waiting nodes must check.
 pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {

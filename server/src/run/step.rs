@@ -150,7 +150,7 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
     step(sweep, shard)
 }
 
-/// Prefetches the members that commands on one key use, in the way of the first command.
+/// Prefetches the members that commands on one key use, as the first command does.
 ///
 /// So the commands do not wait for each member in turn.
 pub fn prefetch_members<'w>(
@@ -259,7 +259,7 @@ pub fn survive<T>(
     })
 }
 
-/// Counts a command that ran, turns an error into its reply, and drops an unwanted reply.
+/// Counts a command that ran, writes its error, and drops an unwanted reply.
 #[inline(always)]
 pub fn conclude(
     command: &'static Registered,

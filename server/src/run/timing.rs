@@ -1,4 +1,6 @@
-//! The timing of commands for the slow log and the latency monitor, and the sizes of requests and replies.
+//! The timing of commands, and the sizes of requests and replies.
+//!
+//! The slow log and the latency monitor use them.
 //!
 //! Reading the clock twice takes as long as a third of a GET. So commands that are short by nature are timed
 //! together, with their batch or node, whose time is taken anyway. Administrative commands, and all commands
@@ -95,7 +97,9 @@ pub fn is_long(nanos: u64, thread: &ThreadState) -> bool {
 /// The total size of requests that may take long, whatever they ask for.
 const LONG_REQUESTS_BYTES: usize = 64 * 1024;
 
-/// Whether commands that are not timed alone may take long together, so that reading the clock is worthwhile.
+/// Whether commands that are not timed alone may take long together.
+///
+/// Only then is reading the clock worthwhile.
 pub fn may_be_long(mut commands: impl Iterator<Item = &'static Registered>, n_bytes: usize) -> bool {
     n_bytes >= LONG_REQUESTS_BYTES || commands.any(is_long_by_nature)
 }
@@ -129,7 +133,7 @@ impl Timer {
     }
 }
 
-/// The time for which a command has asked to hold its client back as its own work.
+/// The time for which a command holds its client back as its own work.
 fn rests(session: &Session) -> Option<u64> {
     match session.request.get() {
         Some(Request::Sleep { millis, counts: Counts::AsWork }) => Some(millis),
@@ -161,7 +165,9 @@ pub fn note_longest<'w>(
     }
 }
 
-/// Records the duration of a transaction in which only commands timed alone have accounted for their time.
+/// Records the duration of a transaction.
+///
+/// Only its commands that are timed alone have accounted for their time.
 pub fn end_of_queue(
     span: Span,
     command: &Registered,

@@ -88,7 +88,7 @@ pub enum Ended {
     Waits(Box<Wait>),
     /// It needs more shards than are held.
     Needs(Route),
-    /// A part of it has taken effect, and it continues with the shards of the next part.
+    /// A part of it has taken effect, and it continues with the next part's shards.
     BetweenParts,
     /// It is too much work for this thread, or for a hold.
     TooLong(Method),
@@ -127,7 +127,7 @@ impl From<GaveUp> for Ended {
     }
 }
 
-/// Runs a command as a unit, with its shards held, and serves the nodes that it wakes.
+/// Runs a command as a unit on held shards, and serves the nodes that it wakes.
 ///
 /// For a served command ([`Unit::is_served`]) the shards of other keys may not be held. The caller tells the
 /// observers of its changes and serves the nodes that it wakes.
@@ -256,8 +256,9 @@ fn body(
     Ended::Ran
 }
 
-/// Ends a unit while its shards are held: tells the observers of its changes, and serves the nodes that it
-/// wakes.
+/// Ends a unit while its shards are held.
+///
+/// It tells the observers of the unit's changes, and serves the nodes that it wakes.
 ///
 /// Returns how much work that was.
 pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> usize {
@@ -316,7 +317,7 @@ impl Job {
         })
     }
 
-    /// Attributes the time of commands that ran together to one of them, if it is long.
+    /// Attributes the time of commands that ran together to one of them, if long.
     ///
     /// Commands that were timed alone are left out.
     pub(super) fn note_together(&self, commands: Range<usize>, taken: Taken, thread: &ThreadState) {

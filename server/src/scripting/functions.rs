@@ -51,7 +51,7 @@ pub enum Conflict {
 #[derive(Clone, Default)]
 pub struct KnownFunctions {
     libraries: BTreeMap<String, Arc<Library>>,
-    /// The library of each function, with the function's exact name, by the name in lower case.
+    /// The library and exact name of each function, by the name in lower case.
     by_function: HashMap<String, (Arc<Library>, String)>,
     /// The number of removals of libraries.
     n_gone: u64,

@@ -1,5 +1,6 @@
-//! The common part of scripts and functions: the facts about a run before it begins, and its state as other
-//! threads see it.
+//! The common part of scripts and functions.
+//!
+//! It has the facts about a run before it begins, and its state as other threads see it.
 
 use std::sync::{
     Arc,
@@ -17,7 +18,7 @@ use crate::{config::REDIS_VERSION, random};
 
 /// A script or a function, with the facts that are known before it runs.
 pub struct Program {
-    /// The flags in its first line, or in its registration; none for a script without such a line.
+    /// The flags in its first line or registration. A script may have none.
     pub flags: Option<Flags>,
     /// The prediction of its keys.
     pub analysis: Analysis,
@@ -53,7 +54,7 @@ impl Program {
         self.is_distrusted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is expected to take long, because its last run did; none before the first run.
+    /// Whether it is expected to take long, like its last run. It is none before the first run.
     pub fn expects_long(&self) -> Option<bool> {
         self.has_run.load(Ordering::Relaxed).then(|| self.is_long.load(Ordering::Relaxed))
     }
@@ -80,7 +81,7 @@ impl Program {
     }
 }
 
-/// The memory limit of a thread's Lua until it first runs a script: the default of `lua-memory-limit`.
+/// The memory limit of a thread's Lua until its first script, the default of `lua-memory-limit`.
 const MEMORY_MAX_BYTES: usize = 1 << 30;
 
 /// Returns the settings of a thread's Lua. The memory limit is set again before each run.
@@ -89,7 +90,7 @@ pub fn settings(flavour: Flavour) -> Settings {
     Settings { flavour, memory_limit: MEMORY_MAX_BYTES, seed: Some(random::random() as i32), version }
 }
 
-/// Returns a version in the form of `redis.REDIS_VERSION_NUM`: a byte for each of its three parts.
+/// Returns a version like `redis.REDIS_VERSION_NUM`, a byte for each of its three parts.
 fn version_number(version: &str) -> u32 {
     version.split('.').filter_map(|part| part.parse::<u32>().ok()).fold(0, |number, part| number << 8 | part)
 }
@@ -116,7 +117,7 @@ pub fn collect_some(engine: &mut Engine, seen: &Running, of_functions: bool) -> 
 /// Short programs are not seen: it is written at the engine's first check.
 #[derive(Default)]
 pub struct Running {
-    /// The time of its first check, in milliseconds of the server's uptime plus one; 0 if none runs.
+    /// The time of its first check, in milliseconds of uptime plus one. It is 0 if none runs.
     seen_at: AtomicU64,
     is_function: AtomicBool,
     has_written: AtomicBool,

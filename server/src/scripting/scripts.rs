@@ -42,7 +42,7 @@ pub struct Script {
     pub program: Program,
     /// Whether it came with SCRIPT LOAD, so that it is not forgotten.
     is_loaded: AtomicBool,
-    /// The time of its last run, in milliseconds of the server's uptime, to about a second.
+    /// The uptime at its last run, in milliseconds, to about a second.
     ran_at: AtomicU64,
 }
 

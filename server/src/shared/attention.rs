@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of reasons to check, in the lower half, and the number of changes of users' rights, in the
-/// upper half.
+/// The reasons to check, and the changes of users' rights, in one word.
+///
+/// The lower half counts the reasons, and the upper half the changes.
 ///
 /// Commands compare it with [`Session::rights_as_of`](crate::client::session::Session). It is equal if there
 /// is no reason and the session knows the current rights. It is read on the data path, and written only by
@@ -37,7 +38,7 @@ impl Attention {
         self.0.load(Ordering::Acquire) & !(ONE_CHANGE - 1)
     }
 
-    /// Whether there is nothing to check for a session that knows a version of the rights.
+    /// Whether a session with a version of the rights has nothing to check.
     #[inline(always)]
     pub fn is_idle(&self, rights_as_of: u64) -> bool {
         self.0.load(Ordering::Relaxed) == rights_as_of

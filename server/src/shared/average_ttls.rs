@@ -28,7 +28,7 @@ impl AverageTtls {
         }
     }
 
-    /// The averages of the databases that have keys with deadlines, as far as such keys were met.
+    /// The averages of the databases in which keys with deadlines were met.
     ///
     /// The averages of other databases are forgotten.
     pub fn of_those(&self, has_deadlines: impl Fn(Db) -> bool) -> HashMap<Db, u64> {

@@ -14,7 +14,7 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// The minimum of the limit of all clients where `maxmemory-clients` is not set: twice the longest argument.
+/// The minimum limit without `maxmemory-clients`, twice the longest argument.
 ///
 /// The limit is `maxmemory` if that is larger.
 const UNSAID_LEAST: u64 = 1 << 30;
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// Handles the end of a client: if it was closed for its memory, that is free now.
+    /// Handles the end of a client. If it was closed for its memory, that is free now.
     pub fn evicted_client_left(&self, client: &ClientRecord) {
         let bytes = client.leaving_bytes.swap(0, Ordering::Relaxed);
         if bytes > 0 {

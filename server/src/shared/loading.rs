@@ -10,8 +10,8 @@ use crossbeam_queue::SegQueue;
 
 use crate::{client::node::Job, clock::Clock, shared::attention::Attention};
 
-/// The bytes read after which loading may take longer than clients should wait for a reply. Redis serves its
-/// sockets at this point, too.
+/// The bytes read after which clients should not wait for a reply any longer. Redis serves its sockets at
+/// this point, too.
 const BRIEF_BYTES: u64 = 2 << 20;
 /// The time after which the same applies, however little was read.
 const BRIEF_MILLIS: u64 = 1000;
@@ -147,7 +147,7 @@ impl Loading {
     }
 }
 
-/// A timer for messages that something takes long: after a second, and then once a second.
+/// A timer for messages about long work, once a second.
 pub struct EverySecond(Instant);
 
 impl Default for EverySecond {

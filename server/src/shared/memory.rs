@@ -32,7 +32,7 @@ use crate::process::huge_pages;
 /// The part of the limit, in percent, that the overhead uses at most.
 const OVERHEAD_MAX_PERCENT: u64 = 30;
 
-/// The part of the limit that is left for running commands, with its minimum and maximum.
+/// The part of the limit that is left for running commands, with its bounds.
 ///
 /// INFO needs about 4 KiB, and growing tables give up structure in blocks of 2 KiB.
 const MARGIN_PART: u64 = 1024;
@@ -56,8 +56,9 @@ const OVERHEAD_LITTLE_BYTES: u64 = 64 << 10;
 /// it was loaded.
 const HUGE_PAGES_FROM_BYTES: u64 = 64 << 20;
 
-/// The growth of other memory since the limit was set that counts against the limit: connections, and space
-/// that threads keep.
+/// The growth of other memory since the limit was set that counts against it.
+///
+/// Such memory is in connections, and in space that threads keep.
 const OWN_COUNTED_BYTES: u64 = 256 << 10;
 
 /// The growth of the server's own memory that counts at once.
@@ -84,15 +85,16 @@ pub struct Memory {
     pub startup: AtomicU64,
     /// The maximum of memory in use at a measurement.
     pub peak: AtomicU64,
-    /// The resident memory that is not counted when the process begins to serve: code, stacks, the
+    /// The resident memory that is not counted when the process begins to serve. It is code, stacks and the
     /// allocator's own.
     base: AtomicU64,
     /// The allocated bytes of the last spans.
     allocated: Lately,
-    /// The bytes in use by the server itself, and by its clients, in the last spans.
+    /// The bytes of the server itself, and of its clients, in the last spans.
     own: Lately,
     of_clients: Lately,
-    /// The bytes of both when the limit was set, or at the start, and those that count against it.
+    /// The bytes of both when the limit was set, or at the start. `counted_own` are those that count against
+    /// it.
     own_at_first: AtomicU64,
     counted_own: AtomicU64,
     /// The maximum of memory in use under this limit that is not data.
@@ -104,15 +106,15 @@ pub struct Memory {
     /// `maxmemory`, or 0 for none. A measuring thread has read the other numbers some time before it writes
     /// them. If the limit were one of them, a removed limit could come back.
     limit: AtomicU64,
-    /// The time since which too much memory has been in use and was not freed in time, in microseconds since
-    /// the start, or 0. `exceeded_micros` is the total of earlier such times.
+    /// The start of the current excess of memory, in microseconds since the start, or 0. The excess was not
+    /// freed in time. `exceeded_micros` is the total of earlier such times.
     exceeded_since: AtomicU64,
     exceeded_micros: AtomicU64,
     /// Whether the system gives huge pages. It does not at the start; see [`Memory::without_huge_pages`].
     has_huge_pages: Flag,
     /// Whether memory written before was moved into huge pages.
     is_collapsed: AtomicBool,
-    /// Whether too much memory was in use, and nothing could be evicted, at the last attempt.
+    /// Whether too much memory was in use at the last attempt, and nothing could be evicted.
     pub is_exhausted: Flag,
 }
 
@@ -233,7 +235,7 @@ impl Memory {
         self.base.store(resident.saturating_sub(allocated), Ordering::Relaxed);
     }
 
-    /// Records whether too much memory is in use at the end of a turn of eviction.
+    /// Records whether too much memory is in use after a turn of eviction.
     pub fn note_exceeding(&self, is_exceeded: bool, started: Instant) {
         let since = self.exceeded_since.load(Ordering::Relaxed);
         if is_exceeded == (since != 0) {
@@ -296,7 +298,9 @@ impl Memory {
         self.is_exhausted.get() && self.room() < 0
     }
 
-    /// Records that the bytes that clients are sending as future data have changed from `before` to `after`.
+    /// Records a change of the bytes that clients are sending as future data.
+    ///
+    /// They have changed from `before` to `after`.
     pub fn note_incoming(&self, before: u64, after: u64) {
         self.incoming.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         self.tell_allocator();
@@ -334,7 +338,7 @@ impl Memory {
         }
     }
 
-    /// Records how much of the memory in use is not data, and computes the part that counts.
+    /// Records the memory in use that is not data, and computes its counted part.
     fn note_own(&self, of_clients: u64, uptime: Duration) {
         let own = Self::own();
         self.own_peak.fetch_max(own, Ordering::Relaxed);

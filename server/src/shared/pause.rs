@@ -8,7 +8,9 @@ use crate::{
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
 };
 
-/// CLIENT PAUSE: its end and its scope in one word, so that a new pause and the end of an old one do not mix.
+/// CLIENT PAUSE: its end and its scope in one word.
+///
+/// So a new pause and the end of an old one do not mix.
 ///
 /// The word is zero if there is no pause, otherwise a [`PauseState`].
 #[derive(Debug, Default)]
@@ -148,8 +150,9 @@ impl Server {
         pause.is_some_and(|pause| pause.scope() == PauseScope::All) || holds_writes && may_write()
     }
 
-    /// Holds writes back until [`Server::let_writes_go`], because early values of a snapshot arrive faster
-    /// than it writes them.
+    /// Holds writes back until [`Server::let_writes_go`].
+    ///
+    /// Early values of a snapshot arrive faster than it writes them.
     ///
     /// Units under way end normally. This may be called under a hold.
     pub fn hold_writes(&self) {

@@ -135,7 +135,7 @@ impl Server {
         self.accounts.denials().add(entry, max_len);
     }
 
-    /// Gives the default user this single password, or none (`requirepass`).
+    /// Sets a single password, or none, for the default user (`requirepass`).
     pub fn set_default_password(
         &self,
         password: Option<&[u8]>,

@@ -23,7 +23,7 @@ pub struct Order {
     pub what: SaveOrder,
     /// If the server will end: the [round](Ending::ask) in which this was requested.
     pub round: u64,
-    /// The node of the ordering command, if there is one, and whether its client wants the reply.
+    /// The node of the ordering command, if any, and whether its client wants the reply.
     pub node: Option<(Box<Node<Job>>, bool)>,
 }
 
@@ -160,7 +160,7 @@ impl Ending {
         self.load().0 != round
     }
 
-    /// Decides on the end: no thread can call off the requests of this round any more. Returns false if one
+    /// Decides on the end. No thread can call off the requests of this round any more. Returns false if one
     /// has.
     pub fn decide(&self, round: u64) -> bool {
         self.update(|now, _| (now == round).then_some((round, Self::DECIDED)))
@@ -235,7 +235,9 @@ pub struct Saves {
 }
 
 impl Saves {
-    /// Creates the state of a server that starts now, in seconds of Unix time, and has saved nothing.
+    /// Creates the state of a server that has saved nothing.
+    ///
+    /// It starts at `now`, in seconds of Unix time.
     pub fn new(now: u64) -> Self {
         Self {
             orders: SegQueue::new(),
@@ -314,7 +316,7 @@ impl Saves {
         enters
     }
 
-    /// Gives up the current background snapshot, if there is one. It would bring the flushed data back.
+    /// Cancels the current background snapshot, if there is one. It would bring the flushed data back.
     pub fn note_flush(&self) {
         self.is_flushed.store(true, Ordering::Relaxed);
     }
@@ -352,7 +354,7 @@ impl Saves {
         self.n_rewrites_failed_ever.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the minutes between attempts to rewrite the append-only file, if it has failed too often.
+    /// Returns the minutes between rewrites of the append-only file, if too many have failed.
     pub fn rewrite_limit(&self) -> Option<u64> {
         const N_AT_ONCE: u64 = 3;
         const MINUTES_MAX: u64 = 60;
@@ -360,7 +362,7 @@ impl Saves {
         Some(1u64.checked_shl(n_more.min(MINUTES_MAX) as u32).map_or(MINUTES_MAX, |n| n.min(MINUTES_MAX)))
     }
 
-    /// Whether the snapshot with which the server ends has been cut and its result is unknown.
+    /// Whether the server's last snapshot has been cut and its result is unknown.
     ///
     /// A holder of a shard sees the state as of the time when the shard was taken, or a later one.
     pub fn has_last_cut(&self) -> bool {

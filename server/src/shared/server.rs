@@ -77,7 +77,7 @@ pub struct Server {
     pub clock: Clock,
     /// The shards' executors.
     pub engine: Engine,
-    /// The map from keys to shards, and the facts about shards that are published without a hold.
+    /// The map from keys to shards, and the shards' facts that are published without a hold.
     pub keyspace: Keyspace,
     /// The connected clients.
     pub clients: Clients,
@@ -151,8 +151,8 @@ pub struct Server {
     pub allows_all_in_scripts: AtomicBool,
     /// Whether checksums of payloads and snapshots are not compared (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
     pub skips_checksums: AtomicBool,
-    /// The keyspace events that are published: those that are configured and that have a subscriber, as the
-    /// bits of [`KeyspaceEvents`](crate::config::KeyspaceEvents). Written with all shards held.
+    /// The keyspace events that are configured and have a subscriber. They are the bits of
+    /// [`KeyspaceEvents`](crate::config::KeyspaceEvents). Written with all shards held.
     pub published_events: AtomicU16,
     /// Whether changes are recorded (DEBUG RECORD-CHANGES).
     pub records_changes: AtomicBool,
@@ -182,7 +182,7 @@ pub struct Server {
 
 /// Operations on the server's process that the library cannot do by itself.
 pub struct Process {
-    /// Makes the allocator return the memory that the calling thread and all threads together have freed.
+    /// Makes the allocator return the freed memory of the calling thread and of all threads.
     ///
     /// It is called once in a while, off the data path.
     pub return_freed_memory: fn(),
@@ -225,8 +225,8 @@ pub struct Peer {
     pub nanos_had: AtomicU64,
     /// The processor time that it could have used.
     pub nanos_wanted: AtomicU64,
-    /// The parts of it in user mode and in system mode, in microseconds, as of the last cron. Only the first
-    /// thread has them.
+    /// The parts of it in user mode and in system mode, in microseconds. They are as of the last cron. Only
+    /// the first thread has them.
     pub micros_by_mode: [AtomicU64; 2],
 }
 
@@ -317,8 +317,9 @@ impl Server {
         self.attention.lower();
     }
 
-    /// Returns how many heavy-work threads have run one script for so long that other work should not wait
-    /// for them.
+    /// Returns how many heavy-work threads are stuck in one script.
+    ///
+    /// Other work should not wait for them.
     pub fn n_stuck_heavy(&self) -> usize {
         const STUCK_MILLIS: u64 = 100;
         let now = self.clock.uptime_millis();
@@ -329,7 +330,9 @@ impl Server {
             .count()
     }
 
-    /// Warns the operator if the limit is below the memory in use: keys will be evicted, or writes refused.
+    /// Warns the operator if the limit is below the memory in use.
+    ///
+    /// Keys will be evicted then, or writes refused.
     pub fn warn_of_small_limit(&self, maxmemory: Option<u64>) {
         let Some(limit) = maxmemory else { return };
         let (used, startup) = (Memory::used(), self.memory.startup.load(Ordering::Relaxed));
@@ -573,7 +576,9 @@ impl Server {
         &self.io_threads()[..self.spread.n_in_use()]
     }
 
-    /// Returns the thread for one more connection: the one with the fewest, unless a script occupies it.
+    /// Returns the thread for one more connection.
+    ///
+    /// It is the one with the fewest, unless a script occupies it.
     pub fn thread_for_another(&self) -> usize {
         let n_in_use = self.threads_in_use().len();
         let fewest = self.io_threads().iter().enumerate().min_by_key(|(index, peer)| {

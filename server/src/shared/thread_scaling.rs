@@ -20,8 +20,9 @@ const BUSY: f64 = 0.9;
 const WANTED: f64 = 0.65;
 /// A thread is removed from use if the others would be no busier than this.
 const SPARE: f64 = 0.6;
-/// The waiting time, as a share of the processor time, above which there are too many threads for the
-/// remaining processors.
+/// The share of waiting above which there are too many threads.
+///
+/// It is the waiting time for processors divided by the processor time.
 const WAITING: f64 = 0.15;
 /// The shortest sample that counts. Shorter ones, such as the first, prove nothing.
 const SAMPLE_MIN: Duration = Duration::from_millis(50);
@@ -31,7 +32,7 @@ const N_AGREEING: u32 = 3;
 /// The sample after the start of help by which it is judged. Connections must have moved, and the first
 /// sample covers the time before and after.
 const N_TRIAL_SAMPLES: u32 = 3;
-/// The factor by which the threads' total processor time must grow for help to be useful.
+/// The factor of the threads' total processor time from which help is useful.
 const USEFUL: f64 = 1.1;
 /// The number of idle processors in the whole machine at which help comes at once.
 const ROOM: f64 = 0.5;
@@ -45,7 +46,7 @@ const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 pub struct Time<T> {
     /// The time that they used.
     pub had: T,
-    /// The time that they could have used: the used time, and the time for which they waited for a processor.
+    /// The time that they could have used. It is the used time plus the wait for a processor.
     pub wanted: T,
 }
 
@@ -60,9 +61,9 @@ pub struct Sampler {
     at: Instant,
     /// The time of all threads by then.
     time: Time<u64>,
-    /// The total idle time of the machine's processors by then, in nanoseconds, if the system reports it.
+    /// The machine's total idle time by then, in nanoseconds, if the system reports it.
     idle: Option<u64>,
-    /// The number of samples in a row that found too few threads, and that found too many.
+    /// The number of consecutive samples that found too few threads, and too many.
     n_short: u32,
     n_spare: u32,
     trial: Option<Trial>,
@@ -180,7 +181,9 @@ impl Sampler {
     }
 }
 
-/// Returns how many threads are needed if `n_in_use` threads used and wanted this many processors together.
+/// Returns how many threads are needed.
+///
+/// Together `n_in_use` threads used and wanted this many processors.
 fn n_needed(n_in_use: usize, Time { had, wanted }: Time<f64>) -> usize {
     let n_others = (n_in_use - 1) as f64;
     let do_wait = wanted - had > WAITING * had;
@@ -191,8 +194,9 @@ fn n_needed(n_in_use: usize, Time { had, wanted }: Time<f64>) -> usize {
     if is_short || wanted < SPARE * n_others { ((wanted / WANTED).ceil() as usize).max(1) } else { n_in_use }
 }
 
-/// Returns the total idle time of the machine's processors, in nanoseconds; `None` if the system does not
-/// report it.
+/// Returns the total idle time of the machine's processors, in nanoseconds.
+///
+/// It is `None` if the system does not report it.
 pub fn idle_time_of_the_machine() -> Option<u64> {
     idle_time_in(&std::fs::read_to_string("/proc/uptime").ok()?)
 }
@@ -256,8 +260,9 @@ mod tests {
         in_use_beside(n_threads, n_samples, (1.0, false), load)
     }
 
-    /// Does [`in_use`] where `n_idle` processors are idle, whatever the threads use, and the server works
-    /// beside its clients or not.
+    /// Does [`in_use`] with `n_idle` idle processors, whatever the threads use.
+    ///
+    /// The server works beside its clients or not.
     fn in_use_beside(
         n_threads: usize,
         n_samples: u32,

@@ -22,7 +22,7 @@ use crate::{
     telemetry::stats::ThreadStats,
 };
 
-/// The time for which a thread drains others' work before it returns to its own sockets.
+/// The time for others' work before a thread returns to its own sockets.
 const DRAIN_BUDGET: Duration = Duration::from_micros(50);
 
 /// The number of others' fast commands after which the clock is read: some microseconds.
@@ -37,8 +37,8 @@ pub struct ThreadState {
     stats: &'static ThreadStats,
     /// The threads that were sent nodes since the last `send_wakes`, one bit each.
     wakes: Cell<u128>,
-    /// The threads whose queues were too full for this thread's notifications since the last `charge`, one
-    /// bit each.
+    /// The threads whose queues were too full for this thread's notifications, one bit each. They count since
+    /// the last `charge`.
     flooded: Cell<u128>,
     /// Whether a held shard, or the lane, is in the injector for other threads.
     wake_someone: bool,
@@ -61,10 +61,9 @@ pub struct ThreadState {
     pub channel_name: Cell<Vec<u8>>,
     /// The records that it has not published yet.
     pub log: RefCell<Writer>,
-    /// The notifications that it sends once the running scripts are over, if it keeps them back.
+    /// The notifications that it keeps back until the running scripts are over, if any.
     kept_back: RefCell<Option<Vec<(usize, Notification)>>>,
-    /// The last ticket of a record of the work under way, or of a record that it has read; 0 if there is
-    /// none.
+    /// The last ticket of the work under way, or of a record that it has read. It is 0 without one.
     pub ticket: Cell<Ticket>,
     /// Whether its Lua states must be collected.
     pub owes_collection: Cell<bool>,
@@ -112,7 +111,9 @@ impl ThreadState {
         }
     }
 
-    /// Does a client's work, and returns the last ticket of its records and of those that it has read, or 0.
+    /// Does a client's work, and returns its last ticket.
+    ///
+    /// That is the last ticket of its records and of those that it has read, or 0.
     pub fn ticket_of<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> (Ticket, R) {
         let before = self.ticket.replace(0);
         let done = work(self);
@@ -121,7 +122,7 @@ impl ThreadState {
         (ticket, done)
     }
 
-    /// Makes the reply to the work under way wait until the log has reached a ticket.
+    /// Makes the current reply wait until the log has reached a ticket.
     pub fn await_ticket(&self, ticket: Ticket) {
         self.ticket.set(self.ticket.get().max(ticket));
     }
@@ -168,7 +169,9 @@ impl ThreadState {
         &self.server.threads[self.index].program
     }
 
-    /// Collects the garbage of its Lua programs for a time, with nothing held, if there is much.
+    /// Collects the garbage of its Lua programs for a time, if there is much.
+    ///
+    /// Nothing is held.
     #[inline]
     pub fn collect_lua(&self, budget: Duration) {
         if !self.owes_collection.get() {
@@ -238,7 +241,7 @@ impl ThreadState {
         }
     }
 
-    /// Wakes the recipients of nodes and mail, and frees memory that must not be freed under a hold.
+    /// Wakes the recipients of nodes and mail. Frees memory that must not be freed under a hold.
     pub fn send_wakes(&mut self) {
         self.flooded.set(0);
         if !self.serves_sockets() {
@@ -266,8 +269,9 @@ impl ThreadState {
         }
     }
 
-    /// Sets whether this thread takes out, in its next turn, the first hold that goes to the injector from
-    /// now on.
+    /// Sets whether this thread itself takes the next hold that goes to the injector.
+    ///
+    /// It takes the hold out in its next turn.
     ///
     /// Waking another thread for it, and sleeping until that one has no time either, costs more than the work
     /// under the hold. If the thread has other work to do before, it [leaves the hold to
@@ -333,7 +337,7 @@ impl ThreadState {
         }
     }
 
-    /// Gives the thread a new budget for others' work, because it has served its own sockets.
+    /// Starts a new budget for others' work, because the thread has served its own sockets.
     #[inline]
     pub fn renew_budget(&mut self) {
         self.drain = Drain::default();

@@ -27,7 +27,7 @@ use crate::{
 pub struct Certificates {
     /// The rules of handshakes.
     pub rules: Arc<ServerConfig>,
-    /// The contents of the files that they were made from, or of the files just before.
+    /// The contents of the files used for them, or of the files just before.
     pub contents: Contents,
 }
 

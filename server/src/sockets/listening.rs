@@ -60,8 +60,9 @@ struct Wanted {
     optional: bool,
 }
 
-/// Checks that the configuration names a place to listen at, and that a Unix socket is possible there. Binds
-/// nothing.
+/// Checks that the configuration names a place to listen at.
+///
+/// If that is a Unix socket, it must be possible there. Binds nothing.
 ///
 /// # Errors
 /// The reason against it, in words for the log.

@@ -88,7 +88,7 @@ impl Stream {
         matches!(self, Stream::Tls(stream) if stream.has_unsent())
     }
 
-    /// Offers the socket waiting bytes that are not replies, and returns whether it has taken all.
+    /// Offers the socket waiting bytes that are not replies. Returns whether it has taken all.
     ///
     /// # Errors
     /// The socket's.

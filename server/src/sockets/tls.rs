@@ -33,7 +33,7 @@ use crate::warning_seldom;
 /// The bytes of ciphertext that are read at a time. The plaintext in them is shorter.
 pub const READ_BYTES: usize = 64 * 1024;
 
-/// The bytes of plaintext that are sealed and written at a time: four records of the greatest length.
+/// The bytes of plaintext that are sealed at a time, four records of the greatest length.
 const SEAL_BYTES: usize = 64 * 1024;
 
 /// The maximum of bytes that the records of this plaintext add to it. It leaves room for a message of the
@@ -76,7 +76,7 @@ struct Opened {
 pub struct TlsStream {
     socket: TcpStream,
     session: UnbufferedServerConnection,
-    /// Bytes that were read and are not yet a whole record, or a whole handshake message.
+    /// Bytes that are not yet a whole record, or a whole handshake message.
     unopened: Vec<u8>,
     /// Plaintext that arrived with the end of the handshake, or during a write.
     opened: Vec<u8>,
@@ -130,7 +130,9 @@ impl TlsStream {
         &mut self.socket
     }
 
-    /// The verified certificate that the client has shown, now or at the start of a session that it resumes.
+    /// The verified certificate that the client has shown.
+    ///
+    /// It was shown now, or at the start of a session that it resumes.
     pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
         self.session.peer_certificates()?.first()
     }
@@ -152,8 +154,8 @@ impl TlsStream {
         })
     }
 
-    /// Whether the last read has left bytes, or the end of the stream is still to be read. The socket's
-    /// events do not report this.
+    /// Whether the last read has left bytes, or the stream's end is still unread. The socket's events do not
+    /// report this.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
@@ -198,7 +200,7 @@ impl TlsStream {
         }
     }
 
-    /// Reads plaintext: all that has arrived, or as much as `plain` and a turn's share hold.
+    /// Reads all plaintext that has arrived, within the limits of `plain` and a turn's share.
     ///
     /// In the second case [`TlsStream::has_more`] must be checked. `plain` has room for at least
     /// [`READ_BYTES`].

@@ -1,4 +1,6 @@
-//! The part of HTTP/1.1 that a scraper and a browser need: requests without bodies, one after the other.
+//! The part of HTTP/1.1 that a scraper and a browser need.
+//!
+//! Requests have no bodies and come one after the other.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use httparse::{EMPTY_HEADER, Error, Header, Status};
@@ -15,7 +17,7 @@ pub struct Request {
     pub path: String,
     /// Whether only the head of the answer is wanted.
     pub wants_head_only: bool,
-    /// The host by which the client addresses the server, without the port; none if the client does not say.
+    /// The host by which the client addresses the server, without the port, if given.
     pub host: Option<String>,
     /// The name and password of the client.
     pub credentials: Option<Credentials>,
@@ -140,7 +142,9 @@ fn read(request: &httparse::Request<'_, '_>) -> Result<Request, Code> {
     Ok(Request { path, wants_head_only, host, credentials, keeps_alive })
 }
 
-/// The host of a `Host` header, in lower case and without the port and the brackets of an IPv6 address.
+/// The host of a `Host` header, in lower case.
+///
+/// It has no port, and no brackets of an IPv6 address.
 fn host_of(value: &[u8]) -> Result<String, Code> {
     let value = str::from_utf8(value.trim_ascii()).map_err(|_| Code::BadRequest)?.to_ascii_lowercase();
     let host = match value.strip_prefix('[') {

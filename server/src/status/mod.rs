@@ -1,4 +1,4 @@
-//! The view of operators: metrics for Prometheus, a health check and a status page, over HTTP.
+//! The operators' view over HTTP: metrics for Prometheus, a health check and a status page.
 //!
 //! One thread does all of this. It serves no client and holds no shard. It reads counts that other threads
 //! write independently of it.

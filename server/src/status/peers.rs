@@ -1,4 +1,4 @@
-//! A connection of the metrics port: its partial request, the rest of its answer, and its time limits.
+//! A connection of the metrics port: its request, its answer, and its time limits.
 
 use std::{
     io::{self, Read, Write},
@@ -12,8 +12,9 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::http::{Answer, HEAD_MAX_BYTES, Parsed, Request, parse};
 
-/// The time in which a request must arrive, including a TLS handshake, from the start of the connection or
-/// the end of the last answer.
+/// The time in which a request must arrive, including a TLS handshake.
+///
+/// It starts with the connection or with the end of the last answer.
 ///
 /// A connection may be idle for the same time.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
@@ -194,7 +195,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Receives more of a request, and returns its length; 0 if there will be no more.
+    /// Receives more of a request, and returns its length. It is 0 if there will be no more.
     fn receive(&mut self) -> io::Result<usize> {
         debug_assert!(self.input.len() < HEAD_MAX_BYTES, "a longer head is refused");
         let mut piece = [0; PIECE_BYTES];

@@ -1,4 +1,4 @@
-//! The logs of commands that were slow, or had a large request or reply: SLOWLOG and COMMANDLOG.
+//! The logs of slow commands and of large requests and replies: SLOWLOG and COMMANDLOG.
 //!
 //! Each thread has a ring for each log. Its lock is taken only to add an entry and to read, so commands that
 //! are not logged take no lock. Entries are numbered across threads without gaps. So the newest `n` entries
@@ -17,8 +17,9 @@ use crossbeam_utils::CachePadded;
 
 use crate::config::Config;
 
-/// The threshold below which each command is timed alone, because commands that run a batch at a time may
-/// reach it.
+/// The threshold below which each command is timed alone.
+///
+/// Commands that run a batch at a time may reach it.
 const TIMED_ALONE_BELOW: Duration = Duration::from_millis(5);
 
 /// One of the three logs.
@@ -82,7 +83,7 @@ impl CommandLog {
         Self([log(), log(), log()])
     }
 
-    /// Adds an entry, as the newest of all threads, and removes entries that exceed the length.
+    /// Adds the newest entry of all threads, and removes entries beyond the length.
     pub fn add(&self, log: LogOf, thread: usize, max_len: usize, what: Noted) {
         let log = self.log(log);
         let mut ring = lock(&log.rings[thread]);
@@ -147,12 +148,12 @@ pub struct Thresholds {
     pub slow_nanos: AtomicU64,
     /// The shortest time that the latency monitor records.
     pub latency_nanos: AtomicU64,
-    /// The shortest time that one of the two records for commands that are timed together; `u64::MAX` if each
-    /// is timed alone.
+    /// The shortest time that is recorded for commands that are timed together. It is `u64::MAX` if each is
+    /// timed alone.
     pub together_nanos: AtomicU64,
     /// Whether each command is timed alone.
     pub times_each: AtomicBool,
-    /// The bytes that a request and a reply must have together before one of them can be large.
+    /// The total bytes of request and reply from which one of them can be large.
     pub either_bytes: AtomicUsize,
     /// The size of the smallest request that is logged, in bytes.
     pub request_bytes: AtomicUsize,

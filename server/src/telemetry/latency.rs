@@ -14,13 +14,13 @@ use crate::telemetry::stats::Count;
 
 /// Smaller values are distinguished to the nanosecond.
 const EXACT: u64 = 256;
-/// The slots of each larger power of two: a figure is exact to 1 %, as in Redis.
+/// The slots of each larger power of two. A figure is exact to 1 %, as in Redis.
 const SLOTS_PER_OCTAVE: u64 = EXACT / 2;
 /// The longest recorded time, as in Redis: a second. Longer times count as this.
 const LONGEST_NANOS: u64 = 1_000_000_000;
 /// The number of slots.
 const N_SLOTS: usize = slot_of(MOST_NANOS) + 1;
-/// The power of two above the longest time, less one: the last time that is distinguished.
+/// The last time that is distinguished: the power of two above the longest, less one.
 const MOST_NANOS: u64 = LONGEST_NANOS.next_power_of_two() - 1;
 
 /// Returns the slot of a number of nanoseconds.
@@ -44,7 +44,9 @@ const fn longest_of(slot: usize) -> u64 {
     ((slot - shift * SLOTS_PER_OCTAVE + 1) << shift) - 1
 }
 
-/// The counts of one power of two, or of one half of the values that are distinguished to the nanosecond.
+/// The counts of one power of two.
+///
+/// For exact values, it is one half of those that are distinguished to the nanosecond.
 type Octave = [Count; SLOTS_PER_OCTAVE as usize];
 
 /// The latencies of one command on one thread.

@@ -1,5 +1,6 @@
-//! `latency-split`: the division of a command's time, from when its thread could read it until its reply has
-//! left.
+//! `latency-split`: the division of a command's time into phases.
+//!
+//! The time is from when its thread could read it until its reply has left.
 //!
 //! The input of one read is followed as one, and counted for the family of its first command. It is followed
 //! in one place at a time: its connection, or the node in which it is under way.
@@ -11,7 +12,7 @@ use crate::catalog::Group;
 /// A phase of a command's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its thread has other work: sockets that come before it, before it runs and when its node is back.
+    /// Its thread has other work. Other sockets come first, before it runs and when its node is back.
     Queue,
     /// It waits for shards that others hold, or for a heavy-work thread.
     Shards,

@@ -30,7 +30,7 @@ impl Splits {
         recorders.for_each(Recorder::reset);
     }
 
-    /// The sum of several threads' records of a family and a phase; none if there are none.
+    /// The sum of several threads' records of a family and a phase, if any.
     pub fn sum<'a>(
         threads: impl Iterator<Item = &'a Splits>,
         family: Group,

@@ -110,10 +110,10 @@ pub struct ThreadStats {
     pub delegated: Count,
     /// The number of commands that were kept until the end of a pause.
     pub postponed: Count,
-    /// The number of offloaded commands that have pinned their values and wait for their work, as of the
-    /// thread's last check.
+    /// The number of offloaded commands with pinned values that wait for their work. It is as of the thread's
+    /// last check.
     pub offloaded_waiting: AtomicU64,
-    /// The number of commands that ran on threads without sockets, because they were expected to take long.
+    /// The number of commands expected to be long that ran on threads without sockets.
     pub offloaded: Count,
     /// The number of connections handed over to another thread.
     pub handed_over: Count,
@@ -133,8 +133,8 @@ pub struct ThreadStats {
     pub denied_certificates: Count,
     /// The number of turns of its event loop.
     pub turns: Count,
-    /// The time for which its event loop had work, in nanoseconds, as of its last cron. Waiting for a
-    /// processor counts.
+    /// The time with work in its event loop, in nanoseconds, as of its last cron. Waiting for a processor
+    /// counts.
     pub busy_nanos: Count,
     /// The time for which it has searched expired keys, in nanoseconds.
     pub expiry_nanos: Count,

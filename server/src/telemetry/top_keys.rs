@@ -16,7 +16,7 @@ pub const CAPACITY: usize = 1024;
 pub struct TopKeys {
     /// The entries, in the order of their arrival.
     entries: Vec<Entry>,
-    /// Indices of entries, as a binary heap: the lightest first, and none lighter than the one at half its
+    /// Indices of entries, as a binary heap with the lightest first. None is lighter than the one at half its
     /// position.
     heap: Vec<usize>,
     by_key: HashMap<Arc<[u8]>, usize>,

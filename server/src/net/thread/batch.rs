@@ -30,13 +30,14 @@ const BATCH_KEYS: usize = 64;
 pub(super) struct Batch {
     words: Vec<Arg>,
     pub(super) commands: Vec<Parsed>,
-    /// The places of the commands' keys: of each first key, and of all keys of commands that name all theirs.
+    /// The places of the commands' keys. They are each first key, and all keys of commands that name all
+    /// theirs.
     keys: Vec<Routed>,
-    /// Commands of which all keys were looked up, by rising index, with their range in `keys`.
+    /// Commands of which all keys were looked up, with their range in `keys`. Their indices rise.
     with_all_keys: Vec<(usize, Range<usize>)>,
     /// Commands whose time is not measured with the batch, one bit each. They do not run, or run elsewhere.
     unmeasured: Cell<u32>,
-    /// How many of the commands measured with the batch are already counted in the client's record.
+    /// How many commands measured with the batch the client's record already counts.
     n_counted: Cell<usize>,
     /// The last command of an earlier batch. Usually the next batch begins with it.
     recent: Option<&'static Registered>,
@@ -81,7 +82,7 @@ struct Lookout<'a> {
 }
 
 impl Lookout<'_> {
-    /// Finds the place of a command's first key, and prefetches the first memory of its look-up.
+    /// Finds the place of a command's first key, and prefetches the start of its look-up.
     ///
     /// The place is added to `keys`, unless it is the same as the last one. The command lies `at` this offset
     /// of the input.
@@ -208,14 +209,14 @@ impl Batch {
         self.unmeasured.set(self.unmeasured.get() | 1 << index);
     }
 
-    /// Returns how many of the first `n_begun` commands run with the batch and were not counted before.
+    /// Returns how many of the first `n_begun` commands run with the batch and are uncounted.
     pub(super) fn count(&self, n_begun: usize) -> u64 {
         let unmeasured = self.unmeasured.get();
         let n = n_begun - if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };
         (n - self.n_counted.replace(n)) as u64
     }
 
-    /// Returns how many commands have begun, if the batch has ended before `end` of the input.
+    /// Returns how many commands have begun. With `end`, the batch has ended before that offset.
     pub(super) fn n_begun(&self, end: Option<usize>) -> usize {
         end.map_or(self.commands.len(), |end| {
             self.commands.iter().take_while(|parsed| parsed.start < end).count()
@@ -289,8 +290,9 @@ impl<'a> Turn<'a> {
 }
 
 impl Parsed {
-    /// Whether the command may run under the hold of `leader`, which was admitted and whose key is at
-    /// `lives`.
+    /// Whether the command may run under the hold of `leader`.
+    ///
+    /// The leader was admitted, and its key is at `lives`.
     pub(super) fn follows(&self, leader: &Parsed, lives: Routed, session: &Session, turn: Turn<'_>) -> bool {
         let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
         routed.shard == lives.shard
@@ -326,14 +328,15 @@ impl Parsed {
         Some((command, turn.words(self)))
     }
 
-    /// Whether the session's user may run it, given that the user may run a command that [is like
-    /// it](Self::is_like).
+    /// Whether the session's user may run it.
+    ///
+    /// The user may run a command that [is like it](Self::is_like).
     #[inline(always)]
     pub(super) fn is_allowed(&self, session: &Session, turn: Turn<'_>) -> bool {
         session.rights.as_deref().is_none_or(|user| self.is_allowed_to(user, turn))
     }
 
-    /// A function of its own, in two parts: most commands have one key, and most users one selector.
+    /// A function of its own, in two parts. Most commands have one key, and most users one selector.
     #[inline(never)]
     fn is_allowed_to(&self, user: &User, turn: Turn<'_>) -> bool {
         let Found::Command(command) = self.found else { return false };
@@ -361,7 +364,7 @@ impl Parsed {
 }
 
 impl Batch {
-    /// Parses up to a batch of requests from `from` on, and returns the offset at which the input continues.
+    /// Parses up to a batch of requests from `from` on. Returns the offset at which the input continues.
     #[inline(never)]
     pub(super) fn parse(
         &mut self,
@@ -433,8 +436,9 @@ impl Batch {
         Ok(at)
     }
 
-    /// Prefetches the data after the tables' roots for the commands of a batch, so that its memory latencies
-    /// overlap.
+    /// Prefetches the data after the tables' roots for the commands of a batch.
+    ///
+    /// So the memory latencies of the batch overlap.
     ///
     /// It would only delay a single command.
     pub(super) fn prefetch(&self, server: &Server, connection: &Connection) {

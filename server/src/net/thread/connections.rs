@@ -130,7 +130,7 @@ impl IoThread {
         }
     }
 
-    /// Serves a connection for its turn: its unread input, new input of its socket, and its replies.
+    /// Serves a connection for its turn: its unread input, new input, and its replies.
     ///
     /// `self.out` may already hold replies to this connection.
     pub(super) fn go_on(&mut self, slot: usize) {
@@ -187,7 +187,7 @@ impl IoThread {
         self.keep_or_close(slot, connection);
     }
 
-    /// Returns a connection to its slot, or closes it if it must close and nothing of it is under way.
+    /// Returns a connection to its slot. Closes it instead if it must close and nothing of it is under way.
     fn keep_or_close(&mut self, slot: usize, connection: Box<Connection>) {
         let done = connection.closing && connection.backlog.is_empty();
         if done && !connection.is_parked() {
@@ -459,7 +459,7 @@ impl IoThread {
     }
 }
 
-/// Gives up the space of a large buffer that has become almost empty.
+/// Frees the space of a large buffer that has become almost empty.
 fn give_up_room(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
         braid_storage::discard_bytes(std::mem::take(buffer));

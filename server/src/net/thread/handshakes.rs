@@ -1,4 +1,4 @@
-//! TLS handshakes: a few in each turn of the loop, because each costs as much as hundreds of commands.
+//! TLS handshakes: a few in each turn of the loop. Each costs as much as hundreds of commands.
 
 use std::{
     collections::VecDeque,
@@ -62,7 +62,7 @@ impl IoThread {
         }
     }
 
-    /// Gives the handshakes a share of this turn.
+    /// Does a turn's share of the handshakes.
     pub(super) fn step_handshakes(&mut self) {
         if self.handshakes.queue.is_empty() {
             return;

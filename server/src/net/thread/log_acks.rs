@@ -1,4 +1,4 @@
-//! Replies that wait for the log: a client must not lose a change that was confirmed to it.
+//! Replies that wait for the log. A client must not lose a change that was confirmed to it.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,9 @@ use crate::{
 };
 
 impl IoThread {
-    /// Makes the `n_bytes` of replies to a connection's last commands wait until the log has their records.
+    /// Makes replies wait until the log has their records.
+    ///
+    /// They are the `n_bytes` of replies to a connection's last commands.
     pub(super) fn await_log(&mut self, slot: usize, connection: &mut Connection, n_bytes: usize) {
         let journal = &self.server().journal;
         let ticket = self.worker.thread.ticket.get();
@@ -45,8 +47,9 @@ impl IoThread {
         self.awaiting_log.push(slot);
     }
 
-    /// Ends a turn: publishes its records, writes all published records if no other thread does, and releases
-    /// replies.
+    /// Ends a turn: publishes its records, and releases replies.
+    ///
+    /// It writes all published records if no other thread does.
     pub(super) fn step_log(&mut self) {
         let server = self.server();
         if !server.journal.is_writing()

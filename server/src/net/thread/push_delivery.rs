@@ -110,7 +110,7 @@ impl IoThread {
         self.giving.turns.push_back((self.notifications().n_added(), Successor::Node(node)));
     }
 
-    /// Continues a connection that is being served when all notifications sent by now have been read.
+    /// Continues a connection that is being served when all notifications so far have been read.
     pub(super) fn await_notifications(&mut self, connection: &mut Connection) {
         let n_notifications = self.notifications().n_added();
         let Some(node) = &connection.node else { return };
@@ -121,7 +121,7 @@ impl IoThread {
         }
     }
 
-    /// Gives out the notifications in the queue, for a share of this turn.
+    /// Delivers the notifications in the queue, for a share of this turn.
     ///
     /// Each goes to its connections in the order of the queue, with replies at their places in between. No
     /// connection is being served. Returns the time at which it began, if it gave anything out.
@@ -263,7 +263,7 @@ impl IoThread {
         }
     }
 
-    /// Gives a notification to its connections.
+    /// Delivers a notification to its connections.
     fn give_notification(&mut self, notification: Notification) {
         match notification {
             Notification::Joined(place, kind, name) => {
@@ -297,7 +297,9 @@ impl IoThread {
         }
     }
 
-    /// Makes later notifications to a connection wait for the reply to its command, which is not written yet.
+    /// Makes later notifications to a connection wait for the reply to its command.
+    ///
+    /// That reply is not written yet.
     fn hold_back(&mut self, place: Place) {
         if let Some(Some(connection)) = self.connections.get_mut(place) {
             connection.held_back.get_or_insert_default();
@@ -413,7 +415,7 @@ impl IoThread {
         }
     }
 
-    /// Gives a connection that was just taken over the invalidations that arrived during the handover.
+    /// Delivers the invalidations that arrived during a handover to the connection that was taken over.
     pub(super) fn give_what_came_before(&mut self, place: Place, id: ClientId) {
         for what in self.giving.on_their_way.remove(&id).unwrap_or_default() {
             self.give_invalidation(place, Told::OfOther, &what);
@@ -455,7 +457,7 @@ impl IoThread {
         });
     }
 
-    /// Gives a connection a notification, and has it closed if more than `limit` bytes wait then.
+    /// Delivers a notification to a connection. Closes it if more than `limit` bytes wait then.
     ///
     /// `what` writes the notification in a RESP version, if there is one, and says whether it comes after the
     /// reply to a command under way. That command may change the version, so `what` is then called for both.

@@ -1,4 +1,4 @@
-//! Runs the commands of a batch: in place on idle shards, with a node on held ones.
+//! Runs the commands of a batch, in place on idle shards, otherwise with a node.
 
 use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering, time::Instant};
 
@@ -75,7 +75,7 @@ enum Gate {
     Shut(Ended),
 }
 
-/// The size of a request that is moved rather than copied, and that runs on a heavy-work thread.
+/// The size of a request that is moved, not copied, and runs on a heavy-work thread.
 ///
 /// Such a request is the first of its input, because all input before it has run when its last bytes arrive.
 const LONG_REQUEST_BYTES: usize = 4 << 20;
@@ -277,7 +277,7 @@ impl IoThread {
         Ended::Ran
     }
 
-    /// Whether a command that is like the one before it may run in the same way.
+    /// Whether a command like the one before it may run in the same way.
     ///
     /// This is a function of its own because equal commands in a row do not come here.
     #[inline(never)]
@@ -290,7 +290,7 @@ impl IoThread {
             && parsed.is_allowed(session, turn)
     }
 
-    /// Queues or offloads the first command of a batch, which is very long, if that is possible.
+    /// Queues or offloads the first command of a batch, which is very long, if possible.
     ///
     /// The caller of [`IoThread::serve`] passes the input to [its new owner](InputFor).
     #[cold]
@@ -528,7 +528,7 @@ impl IoThread {
         }
     }
 
-    /// Runs a command that needs no shard, and returns false if it must run again later.
+    /// Runs a command that needs no shard. Returns false if it must run again later.
     #[inline(never)]
     fn run_on_session(
         &self,
@@ -555,8 +555,9 @@ impl IoThread {
         command::note_denial(session, denial, words, context, &TABLE, &self.worker.thread);
     }
 
-    /// Replies with the reason why a command does not run, and makes EXEC refuse if the command was to be
-    /// queued.
+    /// Replies with the reason why a command does not run.
+    ///
+    /// EXEC will refuse if the command was to be queued.
     #[cold]
     fn refuse(&self, session: &mut Session, found: &Found, refusal: &CommandError, out: &mut Vec<u8>) {
         let start = out.len();
@@ -570,7 +571,7 @@ impl IoThread {
         session.drop_unwanted(start, out);
     }
 
-    /// Runs the command at `first` of the batch and the commands after it that are like it.
+    /// Runs the command at `first` of the batch, and the similar commands after it.
     ///
     /// Commands in a row on the same shard run under one hold, or are delegated to the shard's holder.
     fn run_alike(
@@ -687,8 +688,7 @@ impl IoThread {
         }
     }
 
-    /// Records the sizes of commands that ran directly after one another, if their requests or replies are
-    /// large.
+    /// Records the large requests and replies of commands that ran directly after one another.
     #[inline(always)]
     fn note_sizes(&self, client: &ClientRecord, turn: Turn<'_>, ran: Range<usize>, replies: &[u8]) {
         let commands = &turn.batch.commands[ran];
@@ -779,8 +779,9 @@ impl IoThread {
         }
     }
 
-    /// Makes a listening client's connection read the notifications of its last commands before the next ones
-    /// run.
+    /// Makes a listening client's connection read its notifications before the next commands run.
+    ///
+    /// They are the notifications of its last commands.
     fn has_notifications_for(&self, session: &mut Session) {
         let own = &self.server().threads[self.worker.thread.index];
         if session.record.is_listener() && !own.notifications.is_empty() {
@@ -808,7 +809,7 @@ impl IoThread {
         Next::Parked { input_from: commands[commands.len() - 1].end }
     }
 
-    /// Runs a command over several shards if all are idle, or leaves it to the coordinator.
+    /// Runs a command over several shards if all are idle. Otherwise leaves it to the coordinator.
     ///
     /// A script that is left takes the scripts after it along. Returns how many commands were left.
     #[inline(never)]
@@ -1054,7 +1055,7 @@ fn are_verbatim(commands: &[Parsed]) -> bool {
     commands.iter().all(|parsed| parsed.command().spec.log.is_verbatim(parsed.n_words))
 }
 
-/// Whether a command is short enough to run here, where its work grows with the value of its key.
+/// Whether a command is short enough to run here. Its work grows with the value of its key.
 ///
 /// This is a function of its own, out of the way of commands that need no such check.
 #[inline(never)]

@@ -1,4 +1,6 @@
-//! `latency-split`: follows input from its read until its reply has left, to show where its time goes.
+//! `latency-split`: follows input from its read until its reply has left.
+//!
+//! It shows where the time goes.
 
 use std::time::Instant;
 

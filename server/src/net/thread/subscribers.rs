@@ -114,7 +114,9 @@ pub(super) const GATHERED_BYTES: u64 = 32 * 1024;
 /// The number of connections after which the thread reads the clock.
 pub(super) const CLOCK_EVERY: usize = 64;
 
-/// The position of a thread in its queue of notifications, with the connections and nodes that wait for it.
+/// The position of a thread in its queue of notifications.
+///
+/// It includes the connections and nodes that wait for it.
 #[derive(Default)]
 pub(super) struct Giving {
     pub(super) n_read: u64,
@@ -146,7 +148,7 @@ pub(super) struct Slice {
     /// one.
     pub(super) n_given: usize,
     pub(super) n_bytes: usize,
-    /// A socket that accepts more has been given as much as it is offered at a time.
+    /// Whether a writable socket has been given as much as it is offered at a time.
     pub(super) must_write: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Commands that visit the shards one after the other, a little in each turn of the loop.
+//! Commands that visit the shards one after the other, a little in each turn.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ enum Swept {
 }
 
 impl IoThread {
-    /// Gives each sweep under way a share of this turn.
+    /// Does a turn's share of each sweep under way.
     pub(super) fn step_sweeps(&mut self) {
         let began = Instant::now();
         for _ in 0..self.sweeps.len() {

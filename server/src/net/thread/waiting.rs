@@ -1,4 +1,4 @@
-//! Connections whose commands wait: for keys, for the end of a pause, or for a time.
+//! Connections whose commands wait for keys, for the end of a pause, or for a time.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl IoThread {
-    /// Records that a command of a connection waits for keys, unless it has been claimed meanwhile.
+    /// Records that a connection's command waits for keys, unless it has been claimed meanwhile.
     pub(super) fn note_wait(&mut self, parked: Arc<Parked>) {
         let slot = parked.origin.slot;
         if parked.is_claimed() {
@@ -42,7 +42,7 @@ impl IoThread {
         }
     }
 
-    /// Ends the wait of a connection's command, if it is not being served at this moment.
+    /// Ends the wait of a connection's command, unless it is being served.
     pub(super) fn end_wait(&mut self, slot: usize, why: GaveUp) {
         let waiting = self.connections[slot].as_ref().and_then(|connection| connection.waiting.clone());
         let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
@@ -83,7 +83,7 @@ impl IoThread {
         }
     }
 
-    /// Closes a connection whose client has left, or was killed, while a pause held its command back.
+    /// Closes a connection whose client left, or was killed, while a pause held its command.
     ///
     /// As in Redis, the command does not run.
     pub(super) fn close_postponed(&mut self, slot: usize) {
