@@ -101,7 +101,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             certificates.look(server);
         }
         let has_freed = !server.holds_heavy.load(Ordering::Relaxed) && free_some();
-        // Retired memory of this thread's tables is freed only here. Other threads' flushes do not reach it.
+        // Memory that tables gave up meanwhile is freed here or never: other threads' flushes do not reach
+        // it.
         flush_retired();
         if has_freed {
             // Any other thread that wants this core has more urgent work.

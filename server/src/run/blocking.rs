@@ -19,9 +19,9 @@
 //!
 //! BLMOVE writes to a second key. The serving command may not hold its shard, and may not take it either if
 //! it is lower than a held one. So a command that writes a key with a line determines *before it runs* which
-//! further shards serving needs ([`further_shards`]). It runs again as a transaction that includes those
-//! shards. The look-ahead is bounded: a command serves hardly more nodes than it has words. A command that
-//! serves more does so through their own nodes, which take the missing shards.
+//! further shards serving needs ([`further_shards`]). If there are any, it runs again as a transaction that
+//! includes them. The look-ahead is bounded: a command serves hardly more nodes than it has words. A command
+//! that serves more does so through their own nodes, which take the missing shards.
 //!
 //! # Order
 //!

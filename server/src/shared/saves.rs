@@ -354,7 +354,7 @@ impl Saves {
         self.n_rewrites_failed_ever.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the minutes between rewrites of the append-only file, if too many have failed.
+    /// Returns the minutes between attempts to rewrite the append-only file after many failures.
     pub fn rewrite_limit(&self) -> Option<u64> {
         const N_AT_ONCE: u64 = 3;
         const MINUTES_MAX: u64 = 60;
