@@ -78,12 +78,13 @@ use crate::{
     warning,
 };
 
-/// Checks the parts of a configuration that concern commands, users, the log, sockets and certificates. A
-/// start and `--check-config` both begin with this. Whether addresses are free is left to the start: a
-/// running server may have them until then.
+/// Checks the parts of a configuration that concern commands, users, the log, sockets and certificates.
+///
+/// A start and `--check-config` both begin with this. Whether addresses are free is checked only at the
+/// start, because a running server may have them until then.
 ///
 /// # Errors
-/// What would keep the server from starting, in words for the log.
+/// The reason why the server would not start, in words for the log.
 pub fn check(config: &Config) -> Result<(), String> {
     log::check(config)?;
     command::rename(&config.renamed_commands)?;
@@ -93,13 +94,13 @@ pub fn check(config: &Config) -> Result<(), String> {
     certificates(config).map(|_| ())
 }
 
-/// Moves to the folder of the data, where relative names of files begin.
+/// Changes to the folder of the data, where relative file names begin.
 fn enter_dir(config: &Config) -> Result<(), String> {
     std::env::set_current_dir(&config.dir)
         .map_err(|error| format!("Can't chdir to '{}': {error}", config.dir.display()))
 }
 
-/// Reads the certificates, if anybody is to be shown them.
+/// Reads the certificates, if any port uses them.
 fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>, String> {
     if config.tls_port == 0 && !config.metrics_tls {
         return Ok(None);
@@ -110,12 +111,13 @@ fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>, String> {
 /// Serves until SHUTDOWN or a signal.
 ///
 /// # Errors
-/// What kept the server from starting, in words for the log.
+/// The reason why the server did not start, in words for the log.
 pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     process.supervisor = supervisor(config.supervised);
     let is_daemon = config.daemonize && process.supervisor == Supervised::No;
     if is_daemon {
-        // Before there are threads, which would stay behind. As in Redis, the working directory stays.
+        // This precedes the start of threads, which a fork would not copy. As in Redis, the working directory
+        // stays.
         nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
     }
     log::configure(&config);
@@ -140,7 +142,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let kinds = kinds_of(&listeners);
     let source = Source::of(&config)?;
     remove_litter(&config);
-    // As in Redis, nobody is kept from starting by a place where only the administrator may write.
+    // As in Redis, a path where only the administrator may write prevents no start.
     if let Some(path) = &pidfile
         && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
     {
@@ -167,14 +169,14 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         None => log_ready(&kinds),
     }
     let log_parker = parkers.pop().expect("the last one is the log's");
-    // Before anyone is served, who could see what was there before, or set a title of his own meanwhile.
+    // This precedes the first client, which could see the previous title or set its own.
     server.show_title();
     server.memory.begin(resident_bytes());
     server.warn_of_small_limit(server.config.load().maxmemory);
     log::write_held_back();
     let mut threads = Vec::new();
     if let Some(endpoint) = endpoint {
-        // It ends with the process.
+        // The thread ends with the process.
         spawn("metrics".to_owned(), move || {
             if let Err(error) = endpoint.run(server) {
                 warning!("The metrics port's event loop has failed, and it is closed: {error}");
@@ -187,7 +189,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         move |index| match source.load(server, index) {
             Ok(()) => end_loading(server, &kinds, supervisor),
             Err(why) => {
-                // Whoever started this thread waits for its end first.
+                // The code that started this thread first waits for its end.
                 let _ = fail_loading.send(why);
                 server.stop();
             }
@@ -225,7 +227,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts the threads for heavy work. One of them loads first: there is no heavy work before that is done.
+/// Starts the heavy-work threads. One of them loads the data first: there is no heavy work before that is
+/// done.
 fn spawn_heavy(
     server: &'static Server,
     parkers: Vec<Parker>,
@@ -251,12 +254,14 @@ fn kinds_of(listeners: &[Listener]) -> Vec<String> {
     kinds.into_iter().collect()
 }
 
-/// How long a script may go on when the server stops, where the configuration has no bound on scripts
-/// (`busy-reply-threshold`).
+/// The time for which a script may continue when the server stops.
+///
+/// It applies if the configuration does not bound scripts (`busy-reply-threshold`).
 const SCRIPT_MAX: Duration = Duration::from_secs(5);
 
-/// Waits for the threads to end, but for one whose script others have waited too long for: that ends with the
-/// process. Nothing of it is logged, as it has not come to its end.
+/// Waits for the threads to end, except for one whose script takes too long.
+///
+/// That thread ends with the process. Nothing of its script is logged, because it has not finished.
 fn join(server: &Server, mut threads: Vec<JoinHandle<()>>) {
     let longest = server.config.load().busy_reply_threshold.unwrap_or(SCRIPT_MAX).as_millis() as u64;
     let is_stuck = |peer: &Peer| {
@@ -274,7 +279,7 @@ fn join(server: &Server, mut threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Says in the log what starts here, and what an operator should know of its configuration.
+/// Logs the start of the server, and advice about its configuration.
 fn introduce(config: &Config, supervisor: Supervised) {
     let pid = std::process::id();
     notice!("Braid is starting");
@@ -292,7 +297,7 @@ fn introduce(config: &Config, supervisor: Supervised) {
     }
 }
 
-/// Says in the log which users nobody can be.
+/// Logs the users that are disabled.
 fn name_disabled(users: &Users) {
     for user in users.all().filter(|user| !user.is_on()) {
         let name = String::from_utf8_lossy(user.name());
@@ -303,8 +308,9 @@ fn name_disabled(users: &Users) {
     }
 }
 
-/// Starts the threads that serve clients. Who has connected before that waits: as in Redis, a small data set
-/// is there before anybody is told that it is not.
+/// Starts the threads that serve clients. Clients that have connected before wait.
+///
+/// As in Redis, a small data set is loaded before any client is told that it is not.
 fn begin_to_serve(
     server: &'static Server,
     io_threads: Vec<IoThread>,
@@ -324,16 +330,17 @@ fn begin_to_serve(
     Ok(())
 }
 
-/// Lets clients at the data, which has just been loaded.
+/// Lets clients use the data, which has just been loaded.
 fn end_loading(server: &Server, kinds: &[String], supervisor: Supervised) {
     log_ready(kinds);
     server.loading.end(&server.attention);
     tell(supervisor, Notice::Ready, "Ready to accept connections");
 }
 
-/// Has signals end the server, until it is at its end. Returns whether it ends before its data is saved: as
-/// in Redis, if SIGINT is sent after another signal, and not if SIGTERM is, which a supervisor may send
-/// twice.
+/// Makes signals end the server, until it has ended. Returns whether it ends before its data is saved.
+///
+/// As in Redis, SIGINT after another signal has that effect. SIGTERM does not, because a supervisor may send
+/// it twice.
 fn heed_signals(server: &Server, signals: &mut Signals) -> bool {
     let mut insists = false;
     for signal in signals.forever() {
@@ -352,10 +359,10 @@ fn heed_signals(server: &Server, signals: &mut Signals) -> bool {
     insists
 }
 
-/// Where a daemon writes its number if the configuration does not say it, as in Redis.
+/// The path where a daemon writes its process number by default, as in Redis.
 const DAEMON_PIDFILE: &str = "/var/run/redis.pid";
 
-/// Who waits to hear of the process. As in Redis, that is nobody if the environment does not say how to reach
+/// Returns the supervisor to notify. As in Redis, there is none if the environment does not say how to reach
 /// it.
 fn supervisor(asked: Supervised) -> Supervised {
     let waits = std::env::var_os("NOTIFY_SOCKET").is_some();
@@ -365,14 +372,14 @@ fn supervisor(asked: Supervised) -> Supervised {
     }
 }
 
-/// A state of the process that its supervisor is told of.
+/// A state of the process that is reported to its supervisor.
 #[derive(Clone, Copy)]
 enum Notice {
     Ready,
     Stopping,
 }
 
-/// Tells the supervisor, if there is one, what has become of the process.
+/// Reports the state of the process to the supervisor, if there is one.
 fn tell(supervisor: Supervised, what: Notice, status: &str) {
     let line = match what {
         Notice::Ready => "READY=1",
@@ -385,8 +392,9 @@ fn tell(supervisor: Supervised, what: Notice, status: &str) {
     }
 }
 
-/// Sends a message to where the environment says, as sd_notify(3) does: to the name of a file, or, after an
-/// `@`, to a name that is none.
+/// Sends a message to the address in the environment, as sd_notify(3) does.
+///
+/// The address is a file's name, or, after an `@`, an abstract name.
 fn notify(message: &str) -> io::Result<()> {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let address = match place.as_bytes() {
@@ -396,7 +404,7 @@ fn notify(message: &str) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(|_| ())
 }
 
-/// Has the log go to the system's log, too.
+/// Makes the log go to the system's log, too.
 fn open_syslog(config: &Config) {
     let ident = String::from_utf8_lossy(&config.syslog_ident);
     match Syslog::new(Path::new(syslog::SOCKET), config.syslog_facility, &ident) {
@@ -414,7 +422,7 @@ fn log_ready(kinds: &[String]) {
     }
 }
 
-/// The file to start from, if there is one, and its size.
+/// Returns the snapshot to load, if there is one, with its size.
 fn snapshot_to_load(config: &Config) -> Result<Option<(PathBuf, u64)>, String> {
     let Some(name) = &config.dbfilename else { return Ok(None) };
     let path = config.dir.join(name);
@@ -425,13 +433,15 @@ fn snapshot_to_load(config: &Config) -> Result<Option<(PathBuf, u64)>, String> {
     }
 }
 
-/// Where the append-only file is, from the start to the end.
+/// The folder of the append-only file, from the start to the end.
 fn log_folder(config: &Config) -> PathBuf {
     config.dir.join(&config.appenddirname)
 }
 
-/// Removes what processes have left behind that ended while they wrote it. Of an append-only file that is
-/// loaded, that is done when it is: so long, it may be needed to find out what is wrong with it.
+/// Removes unfinished files of processes that ended while they wrote them.
+///
+/// If an append-only file is loaded, its own are removed after that. Until then they may help to find its
+/// faults.
 fn remove_litter(config: &Config) {
     let told = |path: &Path, removed: io::Result<()>| {
         if let Err(error) = removed {
@@ -449,16 +459,16 @@ fn remove_litter(config: &Config) {
     }
 }
 
-/// What the server starts from.
+/// The data from which the server starts.
 enum Source {
-    /// A snapshot of so many bytes.
+    /// A snapshot, with its size in bytes.
     Snapshot(PathBuf, u64),
-    /// An append-only file, or one that is to begin with a snapshot, if there is one, or with nothing.
+    /// An append-only file. A new one begins with a snapshot, if there is one, or with nothing.
     Aof(FoundAof, Option<PathBuf>),
 }
 
 impl Source {
-    /// What a configuration says, if there is anything.
+    /// Returns the configured data, if there is any.
     fn of(config: &Config) -> Result<Option<Source>, String> {
         let snapshot = snapshot_to_load(config)?;
         if !config.appendonly {
@@ -477,7 +487,7 @@ impl Source {
         }
     }
 
-    /// Loads it. `index` is the number of the calling thread.
+    /// Loads the data. `index` is the number of the calling thread.
     fn load(self, server: &'static Server, index: usize) -> Result<(), String> {
         let state = ThreadState::new(index, server);
         let mut worker = Worker::new(Arc::clone(&server.engine), Weight::Heavy, state);
@@ -499,7 +509,7 @@ fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path)
     let began = Instant::now();
     let mut loaded = match persist::load(server, path, server.clock.now()) {
         Ok(loaded) => loaded,
-        // What it was doing matters no more.
+        // The server is stopping, so its work does not matter any more.
         Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
         Err(error) => {
             let path = path.display();
@@ -513,7 +523,7 @@ fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path)
         .map_err(|why| format!("Loading the functions in {} failed: {why}", path.display()))?;
     let all = server.engine.all_shards();
     while worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
-        // Some thread looks for what has expired, which takes it no longer than this.
+        // Another thread searches expired keys, which takes it no longer than this.
         thread::sleep(Duration::from_millis(1));
     }
     server.loading.note_loaded(loaded.n_keys, loaded.n_expired);
@@ -523,7 +533,7 @@ fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path)
     Ok(())
 }
 
-/// Lowers `maxclients` to what the system lets the process have descriptors for, as Redis does.
+/// Lowers `maxclients` to the number for which the system allows descriptors, as Redis does.
 fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
     let n_possible = room_for_clients(config.maxclients, config.io_threads + n_heavy_threads() + 1, config);
     if n_possible == 0 {
@@ -542,8 +552,10 @@ fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts a thread. A panic outside of any work on shards ends the process: nobody else can serve the
-/// thread's clients, or let go of what it holds.
+/// Starts a thread.
+///
+/// A panic outside of any work on shards ends the process. No other thread could serve this thread's clients,
+/// or release the shards that it holds.
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
     let run = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
@@ -556,7 +568,7 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle
     thread::Builder::new().name(name).spawn(run).map_err(|error| format!("Starting a thread: {error}"))
 }
 
-/// Half the cores, at least one, and the spare ones.
+/// Returns half the number of cores, at least one, plus the spare threads.
 fn n_heavy_threads() -> usize {
     thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)) + SPARE_THREADS
 }
@@ -612,7 +624,7 @@ fn build(
         scripts: Scripts::default(),
         functions: Functions::default(),
         trackers,
-        // The first thread hears of connections.
+        // The first thread accepts connections.
         listening: Listening::new(polls[0].registry().try_clone()?, listeners)?,
         tls: ArcSwapOption::new(tls),
         spread: Spread::new(config.io_threads),

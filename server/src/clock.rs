@@ -1,7 +1,7 @@
-//! The two clocks: wall time, which may be set, and the time since the start, which may not.
+//! The two clocks: wall time and the time since the start. Only wall time may be set.
 //!
-//! A point in time, such as a key's deadline, is wall time, as in Redis. A wait goes by the other clock
-//! ([`Steady`]): it neither hangs when the system's clock is set back, nor ends early when that is set
+//! A point in time, such as a key's deadline, is wall time, as in Redis. A wait uses the other clock
+//! ([`Steady`]). It neither hangs when the system's clock is set back, nor ends early when that is set
 //! forward.
 
 use std::{
@@ -15,45 +15,45 @@ use nix::sys::{
     time::TimeValLike,
 };
 
-/// How far time can be advanced: some 140,000 years, which still can be counted in microseconds.
+/// The maximum by which time can be advanced, about 140,000 years. It can still be counted in microseconds.
 const MAX_ADVANCED_MILLIS: i64 = 1 << 52;
 
-/// By how much the system's clock has to differ from what is known of it for that to be corrected, in
-/// microseconds. To read two clocks takes less.
+/// The difference from the system's clock that is corrected, in microseconds. Reading two clocks takes less.
 const HEEDED_MICROS: u64 = 1000;
-/// From how much on that is no drift, but somebody has set it.
+/// The difference that counts as a set clock rather than drift.
 const STEP_MICROS: u64 = 1_000_000;
-/// How often the clocks are read once more because something has come between.
+/// The number of attempts to read both clocks without an interruption.
 const READINGS: usize = 5;
 
-/// A point in time by the clock that nobody sets, in milliseconds since the start.
+/// A point in time by the steady clock, in milliseconds since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Steady(pub u64);
 
 impl Steady {
-    /// The point in time that is so many milliseconds later.
+    /// Returns the point in time `millis` milliseconds later.
     pub fn after(self, millis: u64) -> Steady {
         Steady(self.0.saturating_add(millis))
     }
 
-    /// How many whole seconds have passed since one that was stored.
+    /// Returns the whole seconds that have passed since a stored point in time.
     pub fn seconds_since(self, stored: &AtomicU64) -> u64 {
         self.0.saturating_sub(stored.load(Ordering::Relaxed)) / 1000
     }
 }
 
-/// Somebody has set the system's clock, by so many microseconds.
+/// The number of microseconds by which the system's clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step(pub i64);
 
-/// The monotonic clock plus an offset, which follows the system's clock ([`Clock::follow`]): to sample both
-/// times takes one reading.
+/// The monotonic clock plus an offset, which follows the system's clock ([`Clock::follow`]).
+///
+/// One reading samples both times.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
     /// Unix time of `start`, in microseconds, by the system's clock as it is now.
     start_unix_micros: AtomicU64,
-    /// What DEBUG ADVANCE-TIME has added, in milliseconds: tests expire keys without waiting.
+    /// The time added by DEBUG ADVANCE-TIME, in milliseconds. Tests expire keys with it without waiting.
     advanced_millis: AtomicI64,
 }
 
@@ -68,8 +68,9 @@ impl Clock {
         }
     }
 
-    /// Looks at the system's clock, and goes by it from here on. Says by how much it was set, if it was; of
-    /// several threads that look, one is told.
+    /// Reads the system's clock, and follows it from here on.
+    ///
+    /// Returns by how much it was set, if it was. If several threads call this, one receives the step.
     pub fn follow(&self) -> Option<Step> {
         for _ in 0..READINGS {
             let before = self.start.elapsed();
@@ -79,11 +80,11 @@ impl Clock {
                 return self.heed((before + took / 2).as_micros() as u64, unix.as_micros() as u64);
             }
         }
-        // The thread hardly runs: the next look is as good.
+        // The thread hardly runs, so the next call is as good.
         None
     }
 
-    /// Goes by a reading of both clocks: microseconds since the start, and of Unix time.
+    /// Applies a reading of both clocks: microseconds since the start, and of Unix time.
     fn heed(&self, since_start: u64, unix: u64) -> Option<Step> {
         let known = self.start_unix_micros.load(Ordering::Relaxed);
         let found = unix.saturating_sub(since_start);
@@ -97,7 +98,7 @@ impl Clock {
         (is_first && found.abs_diff(known) >= STEP_MICROS).then(|| Step(found as i64 - known as i64))
     }
 
-    /// The time by the clock that nobody sets. [`Clock::advance`] moves it, too.
+    /// The time by the steady clock. [`Clock::advance`] moves it, too.
     pub fn steady(&self) -> Steady {
         Steady(self.uptime_millis() + self.advanced_millis())
     }
@@ -106,12 +107,12 @@ impl Clock {
         self.advanced_millis.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Seconds of Unix time by the system's clock, which may jump: what people read on their own.
+    /// Seconds of Unix time by the system's clock, which may jump. For times that people read on their own.
     pub fn system_seconds() -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
     }
 
-    /// The clock's two times at a moment that was read before: unix time, and milliseconds of uptime.
+    /// The clock's two times at an earlier moment: Unix time, and milliseconds of uptime.
     #[inline]
     pub fn times_at(&self, moment: Instant) -> (Millis, u64) {
         let uptime = moment.saturating_duration_since(self.start);
@@ -136,7 +137,7 @@ impl Clock {
         Millis(self.unix_micros() / 1000)
     }
 
-    /// Returns the time of the start, in Unix time by the system's clock as it is now.
+    /// Returns the time of the start, in Unix time. It follows the system's current clock.
     pub fn started(&self) -> Millis {
         Millis(self.start_unix_micros.load(Ordering::Relaxed) / 1000)
     }
@@ -153,7 +154,9 @@ impl Clock {
     }
 }
 
-/// The processor time that a thread or a process has had in the program and in the system, in microseconds.
+/// Returns the processor time of a thread or a process, in microseconds.
+///
+/// The two numbers are for user mode and system mode.
 pub fn processor_micros(of: UsageWho) -> [u64; 2] {
     // It fails only for a `UsageWho` that the system does not know.
     let Ok(usage) = getrusage(of) else { return [0; 2] };
@@ -166,7 +169,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// A clock that was started so many microseconds after the epoch.
+    /// Creates a clock that was started `unix` microseconds after the epoch.
     fn started_at(unix: u64) -> Clock {
         let clock = Clock::start();
         clock.start_unix_micros.store(unix, Ordering::Relaxed);

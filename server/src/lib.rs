@@ -1,4 +1,4 @@
-//! Braid's server, as a library its tests and its binary share.
+//! Braid's server, as a library that its tests and its binary share.
 //!
 //! The modules are layers: each uses those above it in this list and none below.
 //!

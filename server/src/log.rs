@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use self::syslog::Syslog;
 use crate::config::{Config, LogLevel};
 
-/// How much a line matters.
+/// The importance of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -27,7 +27,7 @@ pub enum Level {
     Debug,
     /// Rarely useful.
     Verbose,
-    /// What an operator wants to see.
+    /// For operators.
     Notice,
     /// Important.
     Warning,
@@ -38,7 +38,7 @@ static REPORTS_FAULTS: AtomicBool = AtomicBool::new(true);
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 static SYSLOG: OnceLock<Syslog> = OnceLock::new();
 
-/// More lines than this are not held back: a script may write any number.
+/// The maximum of lines that are held back. A script may write any number.
 const HELD_BACK_MAX: usize = 1000;
 
 /// Whether lines of a level are written.
@@ -51,8 +51,9 @@ pub fn reports_faults() -> bool {
     REPORTS_FAULTS.load(Ordering::Relaxed)
 }
 
-/// Takes over what the configuration says of the log: the lowest level that is written (`loglevel`), and
-/// whether faults are reported.
+/// Applies the configuration of the log.
+///
+/// It sets the lowest level that is written (`loglevel`), and whether faults are reported.
 pub fn configure(config: &Config) {
     REPORTS_FAULTS.store(config.crash_log_enabled, Ordering::Relaxed);
     let level = match config.loglevel {
@@ -69,17 +70,17 @@ fn path(config: &Config) -> Option<PathBuf> {
     config.logfile.as_ref().map(|path| config.dir.join(path))
 }
 
-/// Checks that lines can be written where they are to go. What is not there stays so.
+/// Checks that lines can be written to their place. A missing file stays missing.
 ///
 /// # Errors
-/// Why they cannot, in words: a server whose log goes nowhere does not start.
+/// The reason why they cannot, in words: a server without a usable log does not start.
 pub fn check(config: &Config) -> Result<(), String> {
     let Some(path) = path(config) else { return Ok(()) };
     let mut options = OpenOptions::new();
     options.append(true);
     let opened = match options.open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A link may lead to where something can be made.
+            // A link may lead to a place where a file can be created.
             options.create(true).open(&path).and_then(|_| std::fs::remove_file(path.canonicalize()?))
         }
         opened => opened.map(drop),
@@ -97,7 +98,7 @@ pub fn set_file(config: &Config) {
 
 /// Sends the lines to the system's log, too (`syslog-enabled`).
 pub fn set_syslog(syslog: Syslog) {
-    // As with the file: a running server's is fixed.
+    // A second call changes nothing, as with the file.
     let _ = SYSLOG.set(syslog);
 }
 
@@ -105,7 +106,7 @@ thread_local! {
     static HELD_BACK: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A key as a line shows it: of a long one, the beginning.
+/// Formats a key for a line. Of a long one the beginning is shown.
 pub fn shown(key: &[u8]) -> impl std::fmt::Display {
     const SHOWN_BYTES: usize = 128;
     let rest = if key.len() > SHOWN_BYTES { "…" } else { "" };
@@ -126,7 +127,7 @@ pub fn line_later(level: Level, message: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Writes what the thread has held back. Called while it holds no shard.
+/// Writes the lines that the thread has held back. Called while it holds no shard.
 #[inline]
 pub fn write_held_back() {
     HELD_BACK.with_borrow_mut(|lines| {
@@ -157,19 +158,20 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
     };
 }
 
-/// A kind of line that anybody can cause who can connect, as often as he likes: one is written in so much
-/// time, and says how many were not.
+/// A kind of line that any client can cause as often as it likes. One line is written in an interval, and
+/// says how many were left out.
 pub struct Seldom {
-    /// Time from which the next line may be written, in milliseconds since the first line of any kind.
+    /// Time from which the next line may be written, in milliseconds. It counts from the first line of any
+    /// kind.
     free_at: AtomicU64,
     n_left_out: AtomicU64,
 }
 
 impl Seldom {
-    /// So many milliseconds apart.
+    /// The interval in milliseconds.
     const EVERY: u64 = 10_000;
 
-    /// A kind of which none was written yet.
+    /// Creates a kind of which no line was written yet.
     #[expect(clippy::new_without_default, reason = "each is a static")]
     pub const fn new() -> Self {
         Self { free_at: AtomicU64::new(0), n_left_out: AtomicU64::new(0) }
@@ -184,7 +186,7 @@ impl Seldom {
         let now = FIRST.get_or_init(Instant::now).elapsed().as_millis() as u64;
         let free_at = self.free_at.load(Ordering::Relaxed);
         let next = now + Self::EVERY;
-        // Of several threads one writes.
+        // If several threads get here, one writes.
         let is_free = now >= free_at
             && self.free_at.compare_exchange(free_at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if !is_free {
@@ -198,21 +200,21 @@ impl Seldom {
     }
 }
 
-/// Now, in UTC, as `20 Nov 2026 23:55:25.123`.
+/// Returns the current time in UTC, as `20 Nov 2026 23:55:25.123`.
 fn timestamp() -> String {
     let now = OffsetDateTime::now_utc();
     let (day, month, year, time) = (now.day(), month(now), now.year(), clock_time(now));
     format!("{day:02} {month} {year} {time}.{:03}", now.millisecond())
 }
 
-/// The month, in three letters.
+/// Returns the month in three letters.
 fn month(moment: OffsetDateTime) -> String {
     let mut name = moment.month().to_string();
     name.truncate(3);
     name
 }
 
-/// The time of day, as `23:55:25`.
+/// Returns the time of day, as `23:55:25`.
 fn clock_time(moment: OffsetDateTime) -> String {
     let (hour, minute, second) = moment.to_hms();
     format!("{hour:02}:{minute:02}:{second:02}")
@@ -224,14 +226,15 @@ macro_rules! notice {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Notice, format_args!($($arg)*)) };
 }
 
-/// Logs what is important.
+/// Logs an important message.
 #[macro_export]
 macro_rules! warning {
     ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
-/// Logs what is important, but seldom: for what anybody can cause who can connect. Each place in the code is
-/// a kind of its own.
+/// Logs an important message that any client can cause, at most once in an interval.
+///
+/// Each place in the code is a kind of its own.
 #[macro_export]
 macro_rules! warning_seldom {
     ($($arg:tt)*) => {{
@@ -240,13 +243,13 @@ macro_rules! warning_seldom {
     }};
 }
 
-/// Logs what is important once no shard is held: for what may be called under a hold.
+/// Logs an important message once no shard is held. It may be called under a hold.
 #[macro_export]
 macro_rules! warning_later {
     ($($arg:tt)*) => { $crate::log::line_later($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
-/// Logs details once no shard is held: for what may be called under a hold.
+/// Logs details once no shard is held. It may be called under a hold.
 #[macro_export]
 macro_rules! verbose_later {
     ($($arg:tt)*) => { $crate::log::line_later($crate::log::Level::Verbose, format_args!($($arg)*)) };

@@ -29,11 +29,13 @@ use braid_storage::{
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Runs before the allocator sets itself up, which is long before `main`: what is touched first would lie in
-/// huge pages, which are resident in whole, and take 4 MiB more.
+/// Runs before the allocator initialises, which is long before `main`.
+///
+/// Otherwise the first touched memory would be in huge pages, which are resident in whole, and take 4 MiB
+/// more.
 #[expect(unsafe_code, reason = "a function that runs before `main` needs a section of its own")]
 #[used]
-// SAFETY: what stands in this section is called once, by the C convention, before there are threads. The
+// SAFETY: the function in this section is called once, by the C convention, before there are threads. The
 // function makes a system call, and needs nothing that is set up later. The number is below 101, with which
 // the allocator's own is called.
 #[unsafe(link_section = ".init_array.00100")]
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
     };
     match launch(&args, &mut host) {
         Launch::Print(text) => {
-            // Whoever reads it may have read enough: `--help | head`.
+            // The reader may have closed the pipe: `--help | head`.
             let _ = writeln!(io::stdout(), "{text}");
             ExitCode::SUCCESS
         }
@@ -73,7 +75,7 @@ fn main() -> ExitCode {
             match persist::check_aof(&order, &mut io::BufReader::new(io::stdin()), &mut io::stdout()) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(why) => {
-                    // As redis-check-aof does it: all it says is in one place.
+                    // As in redis-check-aof, all output goes to one place.
                     let _ = writeln!(io::stdout(), "{why}");
                     ExitCode::FAILURE
                 }
@@ -93,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the server may do with its process.
+/// Returns the operations that the server may use on its process.
 fn process() -> Process {
     make_room_for_title();
     ignore_signals();
@@ -106,9 +108,10 @@ fn process() -> Process {
     }
 }
 
-/// Signals that end a process unless it says otherwise, and by which nobody asks for its end: a terminal
-/// closes, a service is to read its configuration again, a timer or a tool counts on a handler that there is
-/// none of, a limit of file sizes or of time is reached.
+/// Signals that end a process by default, although they are no request to end it.
+///
+/// A terminal closes, a service must read its configuration again, or a timer or a tool expects a handler
+/// that does not exist. Or a limit of file sizes or of time is reached.
 const IGNORED: [c_int; 12] = [
     libc::SIGHUP,
     libc::SIGUSR1,
@@ -124,8 +127,9 @@ const IGNORED: [c_int; 12] = [
     libc::SIGPWR,
 ];
 
-/// Has no signal end the server that does not ask for that: it would end without a snapshot. A write past a
-/// limit of file sizes fails then.
+/// Ignores signals that are no request to end. They would end the server without a snapshot.
+///
+/// A write beyond a limit of file sizes then fails.
 #[expect(unsafe_code, reason = "ignores signals")]
 fn ignore_signals() {
     for signal in IGNORED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
@@ -134,7 +138,7 @@ fn ignore_signals() {
     }
 }
 
-/// Moves the environment away from where the kernel has put it: what is set anew lies on the heap.
+/// Moves the environment away from where the kernel has put it. New values are on the heap.
 #[expect(unsafe_code, reason = "changes the environment")]
 fn make_room_for_title() {
     for (name, value) in env::vars_os() {

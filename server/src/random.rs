@@ -1,4 +1,5 @@
-//! Random numbers for commands that choose: RANDOMKEY, SPOP and their kin. To guess them is of no use.
+//! Random numbers for commands that choose: RANDOMKEY, SPOP and similar commands. An attacker gains nothing
+//! by guessing them.
 
 use std::{
     cell::Cell,
@@ -6,20 +7,20 @@ use std::{
 };
 
 thread_local! {
-    /// Each thread goes its own way from a start that the operating system has chosen.
+    /// Each thread has its own sequence, from a start that the operating system has chosen.
     static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u64));
 }
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A random number, by SplitMix64 (Steele, Lea and Flood, 2014).
+/// Returns a random number, by SplitMix64 (Steele, Lea and Flood, 2014).
 pub fn random() -> u64 {
     let state = STATE.get().wrapping_add(STEP);
     STATE.set(state);
     mixed(state)
 }
 
-/// What [`random`] will give on this thread, one after the other.
+/// Returns the next values of [`random`] on this thread, in order.
 pub fn coming() -> impl Iterator<Item = u64> {
     let mut state = STATE.get();
     std::iter::repeat_with(move || {
@@ -34,7 +35,7 @@ fn mixed(state: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// A random index below `n`, which must not be 0.
+/// Returns a random index below `n`, which must not be 0.
 pub fn random_below(n: usize) -> usize {
     ((u128::from(random()) * n as u128) >> 64) as usize
 }

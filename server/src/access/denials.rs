@@ -1,19 +1,19 @@
-//! What was denied lately, for ACL LOG.
+//! The recent denials, for ACL LOG.
 
 use std::collections::VecDeque;
 
 use braid_storage::time::Millis;
 
-/// What is alike within this time is one entry.
+/// The time within which equal denials are one entry.
 const MERGED_MILLIS: u64 = 60_000;
 
-/// So many of the last entries are looked at for one that is alike.
+/// The number of last entries that are compared with a new one.
 const N_COMPARED: usize = 10;
 
-/// What was denied.
+/// The denied right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// To be a user.
+    /// Authentication as a user.
     Auth,
     /// A command.
     Command,
@@ -21,12 +21,12 @@ pub enum Reason {
     Key,
     /// A channel.
     Channel,
-    /// To be the user that a certificate names.
+    /// Authentication as the user that a certificate names.
     TlsCert,
 }
 
 impl Reason {
-    /// As ACL LOG prints it.
+    /// The name in ACL LOG.
     pub fn name(self) -> String {
         match self {
             Reason::TlsCert => "tls-cert".to_owned(),
@@ -35,19 +35,19 @@ impl Reason {
     }
 }
 
-/// Where it was denied.
+/// The context of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// To a client.
+    /// A client's own command.
     Toplevel,
-    /// In MULTI or EXEC.
+    /// MULTI or EXEC.
     Multi,
-    /// To a script.
+    /// A script.
     Script,
 }
 
 impl Context {
-    /// As ACL LOG prints it.
+    /// The name in ACL LOG.
     pub fn name(self) -> &'static str {
         match self {
             Context::Toplevel => "toplevel",
@@ -60,9 +60,9 @@ impl Context {
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What was denied.
+    /// The denied right.
     pub reason: Reason,
-    /// Where.
+    /// The context.
     pub context: Context,
     /// The command, the key or the channel.
     pub object: Vec<u8>,
@@ -70,18 +70,18 @@ pub struct Entry {
     pub user: Vec<u8>,
     /// The client's line, as of the last time.
     pub client: String,
-    /// How often.
+    /// The number of denials.
     pub count: u64,
     /// The entry's number.
     pub id: u64,
-    /// When it was denied first.
+    /// The time of the first denial.
     pub created: Millis,
-    /// And last.
+    /// The time of the last denial.
     pub updated: Millis,
 }
 
 impl Entry {
-    /// What was denied once, just now.
+    /// Creates an entry for a single denial at this moment.
     pub fn new(
         reason: Reason,
         context: Context,
@@ -111,7 +111,7 @@ pub struct Denials {
 }
 
 impl Denials {
-    /// Adds what was denied, to an entry that is alike or as a new one, and keeps the newest `max_len`.
+    /// Adds a denial to an equal entry, or as a new one. Keeps the newest `max_len` entries.
     pub fn add(&mut self, new: Entry, max_len: usize) {
         let alike = self.entries.iter().take(N_COMPARED).position(|entry| entry.is_like(&new));
         let entry = match alike.and_then(|at| self.entries.remove(at)) {
@@ -127,12 +127,12 @@ impl Denials {
         self.entries.truncate(max_len);
     }
 
-    /// Forgets all.
+    /// Forgets all entries.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// The entries, the newest first.
+    /// The entries, newest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.iter()
     }

@@ -1,9 +1,9 @@
-//! Access control: who may run which commands, on which keys and channels.
+//! Access control: the rights of users to commands, keys and channels.
 //!
-//! A [`User`] is a value. It is made of rules, in the order in which they are given ([`User::apply`]), and is
-//! not changed any more once it is in force: a change makes another one, and all users that hold together are
-//! one [`Users`]. Nothing here knows of sockets, threads or the command table; names of commands are looked
-//! up by whoever has the table ([`Commands`]).
+//! A [`User`] is a value. It is made of rules, in their given order ([`User::apply`]), and does not change
+//! once it is in force. A change makes another user. All users in force at one time are one [`Users`]. This
+//! folder knows nothing of sockets, threads or the command table. The owner of the table looks up names of
+//! commands ([`Commands`]).
 
 mod denials;
 mod password;

@@ -1,15 +1,15 @@
-//! Passwords, of which nothing is kept but what SHA-256 makes of them.
+//! Passwords, of which only the SHA-256 hashes are kept.
 
 use std::{fmt, hint::black_box};
 
 use sha2::{Digest, Sha256};
 
-/// What SHA-256 makes of a password.
+/// The SHA-256 hash of a password.
 #[derive(Clone, Copy)]
 pub struct PasswordHash([u8; 32]);
 
 impl PasswordHash {
-    /// Of a password.
+    /// Hashes a password.
     pub fn of(password: &[u8]) -> Self {
         Self(Sha256::digest(password).into())
     }
@@ -33,7 +33,7 @@ fn nibble(digit: u8) -> Option<u8> {
     }
 }
 
-/// Takes the same time wherever the first difference is.
+/// Comparison takes the same time wherever the first difference is.
 impl PartialEq for PasswordHash {
     fn eq(&self, other: &Self) -> bool {
         let difference = self.0.iter().zip(other.0).fold(0, |all, (one, other)| all | black_box(one ^ other));
@@ -43,14 +43,14 @@ impl PartialEq for PasswordHash {
 
 impl Eq for PasswordHash {}
 
-/// In lowercase hexadecimal digits.
+/// Prints lowercase hexadecimal digits.
 impl fmt::Display for PasswordHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }
 
-/// A hash is a secret, too.
+/// Hides the hash, which is a secret, too.
 impl fmt::Debug for PasswordHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("PasswordHash(…)")

@@ -2,22 +2,22 @@
 
 use braid_storage::glob::{Case, glob_match};
 
-/// A glob pattern. Most are a prefix and a star, or have no wildcard at all: those need a comparison of bytes
-/// only.
+/// A glob pattern. Most patterns are a prefix and a star, or have no wildcard at all. Those need only a
+/// comparison of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<[u8]>,
     form: Form,
-    /// The first eight bytes that a match must begin with, and which bits of these count.
+    /// The first eight bytes of every match, and the mask of their significant bits.
     head: u64,
     head_mask: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// These bytes, and nothing after them.
+    /// Exactly these bytes.
     Literal,
-    /// All of the text but its last byte, which is a star, and then anything.
+    /// All of the text except its last byte, which is a star, and then anything.
     Prefix,
     Glob,
 }
@@ -27,7 +27,7 @@ enum Form {
 pub struct Head(u64);
 
 impl Head {
-    /// Of a text. Zeros stand in for what it lacks.
+    /// Returns the first bytes of a text. Zeros replace missing bytes.
     #[inline(always)]
     pub fn of(text: &[u8]) -> Self {
         match text.first_chunk::<8>() {
@@ -36,7 +36,9 @@ impl Head {
         }
     }
 
-    /// Of fewer than eight bytes: the first four and the last four, which may overlap, or one by one.
+    /// Does the same for fewer than eight bytes.
+    ///
+    /// It reads the first four and the last four, which may overlap, or one by one.
     #[inline(always)]
     fn of_short(text: &[u8]) -> Self {
         match (text.first_chunk::<4>(), text.last_chunk::<4>()) {
@@ -54,7 +56,7 @@ impl Pattern {
     pub fn new(text: &[u8]) -> Self {
         let is_wild = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
         let form = match text {
-            // What all stars match of the empty text is for the matcher to say.
+            // The matcher decides whether stars alone match the empty text.
             [prefix @ .., b'*'] if !prefix.is_empty() && !prefix.iter().any(is_wild) => Form::Prefix,
             literal if !literal.iter().any(is_wild) => Form::Literal,
             _ => Form::Glob,
@@ -68,12 +70,12 @@ impl Pattern {
         Self { text: text.into(), form, head: Head::of(&text[..n_fixed]).0, head_mask }
     }
 
-    /// As it was given.
+    /// The pattern as it was given.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Whether it matches any text but the empty one.
+    /// Whether it matches every text except the empty one.
     pub fn is_star(&self) -> bool {
         *self.text == *b"*"
     }

@@ -1,10 +1,10 @@
-//! Rules as words: how they are put together, and why one is refused.
+//! Rules as words: how they are merged, and why one is refused.
 
 use std::fmt;
 
 use crate::catalog::shown;
 
-/// Why a rule is refused. Prints as Redis does.
+/// The reason why a rule is refused. Prints as Redis does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
     /// It is no rule, or has an impossible pattern.
@@ -15,9 +15,9 @@ pub enum RuleError {
     KeysBehindAll,
     /// It adds a pattern of channels where all channels are allowed.
     ChannelsBehindAll,
-    /// It takes a password away that is not there.
+    /// It removes a password that does not exist.
     NoSuchPassword,
-    /// Its hash is none.
+    /// Its hash is not valid.
     BadHash,
     /// It allows a subcommand with a certain argument.
     ArgumentOfSubcommand,
@@ -45,10 +45,11 @@ impl fmt::Display for RuleError {
     }
 }
 
-/// Why the rules of a user are refused. Prints as Redis's reply to ACL SETUSER without the leading `ERR `.
+/// The reason why the rules of a user are refused. Prints as Redis's reply to ACL SETUSER without the leading
+/// `ERR `.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserError {
-    /// A selector is not closed; it begins with this word.
+    /// A selector is not closed. It begins with this word.
     Unmatched(Vec<u8>),
     /// This rule is refused.
     Rule(Vec<u8>, RuleError),
@@ -69,21 +70,21 @@ impl fmt::Display for UserError {
 
 impl std::error::Error for UserError {}
 
-/// Whether a text has a byte at which a description of users would be cut.
+/// Whether a text has a byte that would cut a description of users.
 pub fn has_spaces(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r' | 0))
 }
 
-/// Puts selectors together that are spread over several words.
+/// Merges selectors that are spread over several words.
 ///
 /// # Errors
-/// The word with which one begins that is not closed.
+/// The first word of a selector that is not closed.
 pub fn merge<W: AsRef<[u8]>>(words: &[W]) -> Result<Vec<Vec<u8>>, UserError> {
     let mut merged: Vec<Vec<u8>> = Vec::with_capacity(words.len());
     let mut open: Option<(&[u8], Vec<u8>)> = None;
     for word in words {
         let word = word.as_ref();
-        // As in Redis, one that begins before another is closed takes its place.
+        // As in Redis, a selector that begins before another is closed replaces it.
         if word.first() == Some(&b'(') && word.last() != Some(&b')') {
             open = Some((word, word.to_vec()));
             continue;

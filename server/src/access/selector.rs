@@ -4,54 +4,54 @@ use super::pattern::{Head, Pattern};
 use super::rule::{RuleError, has_spaces};
 use crate::catalog::{Categories, Channels, CommandId, Denial, KeyRights, Keys, Words};
 
-/// A bitmap of commands has room for so many.
+/// The capacity of the command bitmap.
 pub const N_COMMANDS_MAX: usize = 1024;
 
-/// What has the table of commands: rules name them.
+/// The owner of the command table, which resolves names in rules.
 pub trait Commands {
-    /// The command of a name, `container|subcommand` included, in either case.
+    /// The command with a name, including `container|subcommand`, in either case.
     fn named(&self, name: &[u8]) -> Option<Named>;
-    /// Calls `each` with every command, what it contains, and its categories.
+    /// Calls `each` with every command, its subcommands, and its categories.
     fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories));
 }
 
 /// A command that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// In lower case, with its container.
+    /// The full name in lower case, with its container.
     pub full_name: String,
-    /// Its number, and those of its subcommands behind it. None of a command of Redis that is not there: a
-    /// rule about it changes nothing.
+    /// Its number, followed by those of its subcommands. It is empty for a command of Redis that is missing
+    /// here: a rule about it changes nothing.
     pub ids: Vec<CommandId>,
-    /// What it is for rules that say more than its name.
+    /// Its form, for rules that say more than its name.
     pub form: Form,
 }
 
-/// What rules may say of a command beyond its name.
+/// The additions that rules may make to a command's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A command without subcommands: its first argument.
+    /// A command without subcommands: rules may add its first argument.
     Plain,
-    /// One with subcommands: these.
+    /// A command with subcommands: rules may add one of them.
     Container,
-    /// A subcommand: nothing.
+    /// A subcommand: rules may add nothing.
     Subcommand,
 }
 
-/// What a command asks for.
+/// A command whose rights are checked.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// Its number.
     pub id: CommandId,
     /// Its full name, for the refusal.
     pub full_name: &'static &'static str,
-    /// Whether everybody may run it.
+    /// Whether every user may run it.
     pub is_free: bool,
-    /// Where its keys are.
+    /// The positions of its keys.
     pub keys: Keys,
-    /// Where its channels are.
+    /// The positions of its channels.
     pub channels: Channels,
-    /// Its words.
+    /// The words of its request.
     pub words: Words<'a>,
 }
 
@@ -75,7 +75,7 @@ impl CommandSet {
     }
 }
 
-/// Keys that match a pattern, and what may be done with them.
+/// Keys that match a pattern, with the rights to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyPattern {
     rights: KeyRights,
@@ -87,7 +87,7 @@ impl KeyPattern {
         let reads = self.rights.has(KeyRights::READ);
         let writes = self.rights.has(KeyRights::WRITE);
         out.extend_from_slice(match (reads, writes) {
-            // `~*` would be another rule, behind which no pattern may stand.
+            // `~*` would be another rule, after which no pattern may stand.
             (true, true) if self.pattern.is_star() => b"%RW~",
             (true, true) => b"~",
             (true, false) => b"%R~",
@@ -97,18 +97,20 @@ impl KeyPattern {
     }
 }
 
-/// Commands, keys and channels that may be used together. A user has one or more: a command needs one that
-/// allows all of it.
+/// Commands, keys and channels that may be used together.
+///
+/// A user has one or more selectors. A command needs one that allows all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     commands: CommandSet,
-    /// `+@all` came last, and nothing was taken away since.
+    /// Whether `+@all` came last, without a later removal.
     allows_all_commands: bool,
-    /// What [`Selector::describe_commands`] begins with: `+@all`, or `-@all`.
+    /// Whether [`Selector::describe_commands`] begins with `+@all`, and not with `-@all`.
     begins_with_all: bool,
-    /// Commands that are allowed with certain first arguments only, in order, the arguments in lower case.
+    /// Commands that are allowed only with certain first arguments, in order. The arguments are in lower
+    /// case.
     first_arguments: Vec<(CommandId, Box<[u8]>)>,
-    /// The rules about commands behind the first, as they were given but for those that later ones made void.
+    /// The rules about commands after the first, as given. Later rules remove those that they make void.
     command_rules: Vec<Vec<u8>>,
     allows_all_keys: bool,
     key_patterns: Vec<KeyPattern>,
@@ -117,7 +119,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// One that allows nothing, or no more than all channels.
+    /// Creates a selector that allows nothing, or only all channels.
     pub fn new(allows_all_channels: bool) -> Self {
         Self {
             commands: CommandSet::NONE,
@@ -147,10 +149,10 @@ impl Selector {
         &self.channel_patterns
     }
 
-    /// What of a command it forbids.
+    /// Checks a command.
     ///
     /// # Errors
-    /// The first thing that it does.
+    /// The first denied part.
     pub fn check(&self, asked: &Asked<'_>) -> Result<(), Denial> {
         if !self.allows_command(asked) {
             return Err(Denial::Command(asked.full_name));
@@ -175,12 +177,12 @@ impl Selector {
                 .any(|(id, argument)| *id == asked.id && asked.words.get(1).eq_ignore_ascii_case(argument))
     }
 
-    /// Whether what it allows of commands does not depend on their words.
+    /// Whether its rights to commands do not depend on their words.
     pub(super) fn judges_commands_by_name(&self) -> bool {
         self.first_arguments.is_empty()
     }
 
-    /// The position of the first key that it forbids.
+    /// The position of the first key that it denies.
     #[inline]
     pub(super) fn forbidden_key(&self, asked: &Asked<'_>) -> Option<usize> {
         if self.allows_all_keys {
@@ -201,7 +203,7 @@ impl Selector {
         forbidden
     }
 
-    /// Whether it allows this of a key.
+    /// Whether it allows an action on a key.
     #[inline(always)]
     pub fn allows_key(&self, key: &[u8], needed: KeyRights) -> bool {
         let head = Head::of(key);
@@ -213,7 +215,7 @@ impl Selector {
         self.allows_all_keys
     }
 
-    /// Whether it allows this of any key.
+    /// Whether it allows an action on any key.
     pub(super) fn allows_any_key(&self, needed: KeyRights) -> bool {
         let is_any = |allowed: &KeyPattern| allowed.rights.has(needed) && allowed.pattern.is_star();
         self.allows_all_keys || self.key_patterns.iter().any(is_any)
@@ -235,7 +237,7 @@ impl Selector {
     }
 }
 
-/// Whether one of some patterns allows a channel. A pattern of channels must be one of them, letter for
+/// Whether one of some patterns allows a channel. A pattern of channels must equal one of them, letter for
 /// letter.
 pub(super) fn allows_channel<'p>(
     patterns: impl IntoIterator<Item = &'p Pattern>,
@@ -249,12 +251,12 @@ pub(super) fn allows_channel<'p>(
     })
 }
 
-/// How it is made.
+/// The rules of a selector.
 impl Selector {
     /// Applies a rule about commands, keys or channels.
     ///
     /// # Errors
-    /// If it is none, or makes no sense here. Then nothing has changed.
+    /// If it is no rule, or makes no sense here. Then nothing has changed.
     pub fn apply(&mut self, rule: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
         let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
         if is("allkeys") || is("~*") {
@@ -389,14 +391,13 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows or forbids a command and what it contains.
+    /// Allows or denies a command and its subcommands.
     fn change(&mut self, ids: &[CommandId], allow: bool) {
         for &id in ids {
             self.commands.set(id, allow);
         }
         self.allows_all_commands &= allow;
-        // As in Redis, what was said of a subcommand's arguments before would stay; there is nothing of that
-        // kind.
+        // As in Redis, earlier rules about a subcommand's arguments would stay. There are no such rules.
         if let Some(first) = ids.first() {
             self.first_arguments.retain(|(id, _)| id != first);
         }
@@ -410,7 +411,7 @@ impl Selector {
         }
     }
 
-    /// Keeps a rule about commands, in place of those about the same command or what it contains.
+    /// Keeps a rule about commands. It replaces those about the same command or its subcommands.
     fn note_rule(&mut self, allow: bool, what: &[u8]) {
         let what = what.to_ascii_lowercase();
         self.command_rules.retain(|rule| {
@@ -424,7 +425,7 @@ impl Selector {
     }
 }
 
-/// How it is shown, in rules that make it again.
+/// The description of a selector, in rules that make it again.
 impl Selector {
     /// The rules about commands.
     pub fn describe_commands(&self) -> Vec<u8> {
@@ -460,7 +461,7 @@ impl Selector {
         self.channel_patterns.iter().map(with_sign).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// All of it.
+    /// All rules.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts = Vec::new();
         let keys = self.describe_keys();

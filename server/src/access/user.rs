@@ -9,13 +9,13 @@ use super::selector::{Asked, Commands, Selector, allows_channel};
 use crate::catalog::{Channels, Denial, KeyRights};
 use crate::config::split;
 
-/// The user that a connection is of until it says otherwise.
+/// The user of a connection until it authenticates as another one.
 pub const DEFAULT_USER: &[u8] = b"default";
 
 /// A user's name.
 pub type UserName = Arc<[u8]>;
 
-/// Whether what RESTORE is given is looked at closely. Braid always does; the words are kept.
+/// Whether the payload of RESTORE is checked closely. Braid always does that, and only keeps the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sanitize {
     Unsaid,
@@ -30,20 +30,20 @@ pub type Flag = &'static str;
 #[derive(Clone, Debug)]
 pub struct User {
     name: UserName,
-    /// No two users have the same, whatever their names and lifetimes.
+    /// The user's number. No two users have the same, whatever their names and lifetimes.
     serial: u64,
     is_on: bool,
     needs_no_password: bool,
     sanitize: Sanitize,
     passwords: Vec<PasswordHash>,
-    /// The first is the user's own; rules that are in no parentheses change it.
+    /// The first selector is the user's own. Rules without parentheses change it.
     selectors: Vec<Selector>,
     /// Whether a new selector allows all channels.
     new_allows_all_channels: bool,
 }
 
 impl User {
-    /// A user who is off and may do nothing, or no more than use all channels.
+    /// Creates a disabled user without rights, or only with the right to all channels.
     pub fn new(name: &[u8], serial: u64, new_allows_all_channels: bool) -> Self {
         Self {
             name: name.into(),
@@ -57,12 +57,12 @@ impl User {
         }
     }
 
-    /// The same user, whose new selectors and whose `reset` follow another default.
+    /// The same user, with another default for new selectors and for `reset`.
     pub fn with_default(&self, new_allows_all_channels: bool) -> Self {
         Self { new_allows_all_channels, ..self.clone() }
     }
 
-    /// The same user by another number.
+    /// The same user with another number.
     pub fn with_serial(&self, serial: u64) -> Self {
         Self { serial, ..self.clone() }
     }
@@ -72,40 +72,40 @@ impl User {
         &self.name
     }
 
-    /// The number that tells the user from others who have had the name.
+    /// The number that distinguishes the user from others who have had the name.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// Whether one may authenticate as the user.
+    /// Whether clients may authenticate as the user.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Whether any password will do.
+    /// Whether any password is accepted.
     pub fn needs_no_password(&self) -> bool {
         self.needs_no_password
     }
 
-    /// Whether a client may be the user without a word.
+    /// Whether a client may be the user without authentication.
     pub fn is_open(&self) -> bool {
         self.is_on && self.needs_no_password
     }
 
-    /// Whether one may authenticate as the user with a password.
+    /// Whether clients may authenticate as the user with a password.
     pub fn admits(&self, password: &[u8]) -> bool {
         let given = PasswordHash::of(password);
-        // All are compared, so that the time does not tell which one fits.
+        // All are compared, so that the time does not reveal which one matches.
         let fits = self.passwords.iter().fold(false, |any, known| any | (*known == given));
         self.is_on & (self.needs_no_password | fits)
     }
 
-    /// Whether the user may do everything, so that nothing need be checked.
+    /// Whether the user may do everything, so that no check is needed.
     pub fn may_do_everything(&self) -> bool {
         self.selectors.iter().any(Selector::allows_everything)
     }
 
-    /// The flags, in the order in which Redis lists them.
+    /// The flags, in Redis's order.
     pub fn flags(&self) -> Vec<Flag> {
         let mut flags = vec![if self.is_on { "on" } else { "off" }];
         if self.needs_no_password {
@@ -134,7 +134,7 @@ impl User {
         &self.selectors[1..]
     }
 
-    /// The rules that make the user.
+    /// Returns the rules that make the user.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts: Vec<Vec<u8>> = self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()).collect();
         parts.extend(self.passwords.iter().map(|password| format!("#{password}").into_bytes()));
@@ -145,7 +145,7 @@ impl User {
         parts.join(&b' ')
     }
 
-    /// Whether the other has the same passwords and may do the same.
+    /// Whether the other user has the same passwords and rights.
     pub fn is_like(&self, other: &User) -> bool {
         self.name == other.name
             && self.flags() == other.flags()
@@ -154,12 +154,12 @@ impl User {
     }
 }
 
-/// What the user may do.
+/// The rights of a user.
 impl User {
     /// Checks a command. One selector must allow all of it.
     ///
     /// # Errors
-    /// What no selector allows: the command, if none does; else the last of the keys or channels.
+    /// The denied part: the command, if no selector allows it; otherwise the last denied key or channel.
     pub fn check(&self, asked: &Asked<'_>) -> Result<(), Denial> {
         let mut worst = Denial::Command(asked.full_name);
         for selector in &self.selectors {
@@ -175,8 +175,11 @@ impl User {
         Err(worst)
     }
 
-    /// Whether a command may run that is the same as one that [`User::check`] has allowed, with as many
-    /// words. A `false` says nothing.
+    /// Whether a command may run like one that [`User::check`] has allowed.
+    ///
+    /// It is the same command with equally many words.
+    ///
+    /// The result `false` proves nothing.
     #[inline]
     pub fn allows_another(&self, asked: &Asked<'_>) -> bool {
         match &self.selectors[..] {
@@ -187,9 +190,10 @@ impl User {
         }
     }
 
-    /// The user's selector, if there is one and it does not look at a command's first argument: what it
-    /// [allows](Selector::allows_key) of keys is then all that there is to know of a command that is the same
-    /// as one that [`User::check`] has allowed.
+    /// Returns the user's selector, if it is the only one and ignores first arguments.
+    ///
+    /// A command that equals one allowed by [`User::check`] then depends only on the keys that the selector
+    /// [allows](Selector::allows_key).
     #[inline(always)]
     pub fn only_selector(&self) -> Option<&Selector> {
         match &self.selectors[..] {
@@ -198,19 +202,17 @@ impl User {
         }
     }
 
-    /// Whether a command may run, and do this with any key besides those that it names.
+    /// Whether a command may run, and do this with any unnamed key.
     pub fn allows_with_any_key(&self, asked: &Asked<'_>, needed: KeyRights) -> bool {
         self.selectors.iter().any(|selector| selector.check(asked).is_ok() && selector.allows_any_key(needed))
     }
 
-    /// Whether the user may still use a channel, or a pattern of channels, that a client of it is subscribed
-    /// to.
+    /// Whether the user may still use a subscribed channel or pattern of a client.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.allows_all_channels() || allows_channel(self.channel_patterns(), channel, is_pattern)
     }
 
-    /// Whether the user may use no channel less than `before`: then nobody who is subscribed need be looked
-    /// at.
+    /// Whether the user may use all channels that `before` could use. Then no subscriber needs a check.
     pub fn keeps_channels_of(&self, before: &User) -> bool {
         let has = |pattern: &Pattern| self.channel_patterns().any(|own| own.text() == pattern.text());
         self.allows_all_channels() || !before.allows_all_channels() && before.channel_patterns().all(has)
@@ -225,7 +227,7 @@ impl User {
     }
 }
 
-/// How telling a denial is: the one that is told is that of the selector which came furthest.
+/// Ranks a denial. The reported one comes from the selector that allowed most.
 fn order(denial: Denial) -> (u8, usize) {
     match denial {
         Denial::Command(_) => (0, 0),
@@ -234,12 +236,12 @@ fn order(denial: Denial) -> (u8, usize) {
     }
 }
 
-/// How it is made.
+/// The rules of a user.
 impl User {
     /// Applies rules in order.
     ///
     /// # Errors
-    /// The first rule that is refused. The user is then of no use.
+    /// The first refused rule. The user is then of no use.
     pub fn apply_all<W: AsRef<[u8]>>(
         &mut self,
         rules: &[W],
@@ -254,7 +256,7 @@ impl User {
     /// Applies one rule.
     ///
     /// # Errors
-    /// If it is none, or makes no sense here. Then nothing has changed.
+    /// If it is no rule, or makes no sense here. Then nothing has changed.
     pub fn apply(&mut self, rule: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
         match rule {
             b"" => return Ok(()),
@@ -308,14 +310,14 @@ impl User {
     }
 
     fn add_selector(&mut self, inner: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
-        // What follows a zero byte would be dropped unseen.
+        // The text after a zero byte would be dropped silently.
         if inner.contains(&0) {
             return Err(RuleError::Syntax);
         }
         let mut selector = Selector::new(self.new_allows_all_channels);
         for rule in split(inner).ok_or(RuleError::Syntax)? {
-            // In a description quotes would be read as what they are to `split`, and this parenthesis as the
-            // selector's.
+            // `split` would interpret quotes in a description, and take this parenthesis for the end of the
+            // selector.
             if rule.iter().any(|byte| matches!(byte, b'"' | b'\'')) || rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }
@@ -379,7 +381,7 @@ pub(super) mod tests {
         String::from_utf8(user.describe()).unwrap()
     }
 
-    /// What a user is denied of a command, given as one line.
+    /// Returns the denial of a command, given as one line.
     fn check(user: &User, line: &str) -> Result<(), Denial> {
         const EACH: Keys = Keys(&Keys::all(KeyUse::Read));
         const FIRST: Keys = Keys::OVERWRITE;
@@ -502,7 +504,7 @@ pub(super) mod tests {
         let two = user(&["+mget", "~a", "(+mget ~a ~b)"]);
         assert_eq!(check(&two, "get a"), Err(Denial::Command(&"get")));
         assert_eq!(check(&two, "mget a b"), Ok(()));
-        // The selector that comes furthest says what is denied.
+        // The selector that allowed most determines the denial.
         assert_eq!(check(&two, "mget a b c"), Err(Denial::Key(3)));
     }
 
@@ -532,7 +534,7 @@ pub(super) mod tests {
         assert!(keeps(&["(&a)"], &["&a"]));
         assert!(!keeps(&["&a"], &["&a", "&b"]));
         assert!(!keeps(&["&a"], &["allchannels"]));
-        // What matches is not looked at, only what is the same.
+        // Patterns are compared for equality, not for matching.
         assert!(!keeps(&["&*b*"], &["&ab"]));
     }
 

@@ -1,4 +1,4 @@
-//! All users that hold together.
+//! The set of users in force at one time.
 
 use std::{collections::BTreeMap, fmt, hint::black_box, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::user::{DEFAULT_USER, User, UserName};
 use crate::catalog::shown;
 use crate::config::UserLine;
 
-/// All users, by name. There is always the default user.
+/// All users, by name. The default user always exists.
 #[derive(Clone)]
 pub struct Users {
     by_name: BTreeMap<UserName, Arc<User>>,
@@ -18,18 +18,18 @@ pub struct Users {
     pub new_allows_all_channels: bool,
 }
 
-/// Why users that a configuration declares are refused. Prints as Redis's log does.
+/// The reason why configured users are refused. Prints as Redis's log does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// A name has spaces.
+    /// A name contains spaces.
     Name,
-    /// This user has this rule.
+    /// A rule of a user is refused.
     Rule {
         /// The user.
         user: Vec<u8>,
         /// The rule.
         rule: Vec<u8>,
-        /// Why it is refused.
+        /// The reason for the refusal.
         why: RuleError,
     },
     /// A selector is not closed.
@@ -51,7 +51,7 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// Whether a rule holds a password.
+/// Whether a rule contains a password.
 fn is_secret(rule: &[u8]) -> bool {
     matches!(rule.first(), Some(b'>' | b'<' | b'#' | b'!'))
 }
@@ -59,7 +59,7 @@ fn is_secret(rule: &[u8]) -> bool {
 impl std::error::Error for LoadError {}
 
 impl Users {
-    /// The default user, who may do everything without a password.
+    /// Creates the default user, which may do everything without a password.
     pub fn new(new_allows_all_channels: bool, commands: &dyn Commands) -> Self {
         let mut users = Self { by_name: BTreeMap::new(), next_serial: 0, new_allows_all_channels };
         let mut user = users.new_user(DEFAULT_USER);
@@ -78,12 +78,12 @@ impl Users {
         self.by_name.insert(Arc::clone(user.name()), Arc::new(user));
     }
 
-    /// A user.
+    /// Returns the user with a name.
     pub fn get(&self, name: &[u8]) -> Option<&Arc<User>> {
         self.by_name.get(name)
     }
 
-    /// The user of a name, if one may be that user with a password. That takes about as long where there is
+    /// Returns the user with a name, if the password is accepted. That takes about as long where there is
     /// none.
     pub fn admitted(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
         match self.get(name) {
@@ -105,10 +105,10 @@ impl Users {
         self.by_name.values()
     }
 
-    /// ACL SETUSER: changes a user, who is made if need be. Returns who it was before.
+    /// ACL SETUSER: changes a user, and creates it if necessary. Returns the previous user.
     ///
     /// # Errors
-    /// The first rule that is refused. Then nothing has changed.
+    /// The first refused rule. Then nothing has changed.
     pub fn set<W: AsRef<[u8]>>(
         &mut self,
         name: &[u8],
@@ -130,7 +130,7 @@ impl Users {
         self.by_name.remove(name)
     }
 
-    /// `requirepass`: gives the default user this password alone, or none.
+    /// `requirepass`: gives the default user this single password, or none.
     pub fn set_default_password(&mut self, password: Option<&[u8]>, commands: &dyn Commands) {
         let rule = match password {
             Some(password) => [b">", password].concat(),
@@ -140,17 +140,17 @@ impl Users {
         self.set(DEFAULT_USER, &rules, commands).expect("these are rules");
     }
 
-    /// Adds the users that a configuration declares.
+    /// Adds the configured users.
     ///
     /// # Errors
-    /// The first that is refused.
+    /// The first refused user.
     pub fn declare(&mut self, lines: &[UserLine], commands: &dyn Commands) -> Result<(), LoadError> {
         for UserLine { name, rules } in lines {
             if has_spaces(name) {
                 return Err(LoadError::Name);
             }
             let mut user = match self.get(name) {
-                // Only the default user can be there before.
+                // Only the default user can exist before.
                 Some(user) => {
                     let mut user = User::clone(user);
                     user.apply(b"reset", commands).expect("it is a rule");
@@ -174,11 +174,12 @@ impl Users {
             .collect()
     }
 
-    /// Reads a file of users, in place of all that are there. Those that were there under the same name are
-    /// the same to their clients.
+    /// Reads a file of users, which replace all current ones.
+    ///
+    /// A user with the name of a current one stays the same to its clients.
     ///
     /// # Errors
-    /// All that is wrong with it, in Redis's words.
+    /// All faults in the file, in Redis's words.
     pub fn read(&self, text: &[u8], path: &str, commands: &dyn Commands) -> Result<Self, String> {
         let mut users = Self { by_name: BTreeMap::new(), ..self.clone() };
         let mut errors = String::new();
@@ -227,12 +228,12 @@ impl Users {
             let rule = rule.trim_ascii();
             match user.apply(rule, commands) {
                 Ok(()) => {}
-                // What is unknown is no secret.
+                // An unknown rule is not secret.
                 Err(why @ RuleError::Unknown) => {
                     let rule = shown(rule);
                     errors.push_str(&format!("{place}: Error in applying operation '{rule}': {why}. "));
                 }
-                // Later ones may follow from the first.
+                // Later faults may follow from the first.
                 Err(why) if !has_said => {
                     errors.push_str(&format!("{place}: {why}. "));
                     has_said = true;
@@ -243,7 +244,7 @@ impl Users {
         self.put(user);
     }
 
-    /// Gives the users the numbers that others of the same names have.
+    /// Copies the numbers of other users with the same names.
     fn take_serials_of(&mut self, others: &Users) {
         for user in self.by_name.values_mut() {
             if let Some(other) = others.get(user.name()) {

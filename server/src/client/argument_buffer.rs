@@ -1,61 +1,68 @@
 //! Room for an argument of megabytes, made where no socket waits.
 //!
-//! To move what has come of such an argument to where there is room takes milliseconds. So does the first
-//! write to a page of the new room, if pages are huge or the machine is virtual: the system has to find that
-//! memory and to clear it. So a heavy-work thread takes the room and writes to the pages that will be needed
-//! next.
+//! Moving the received part of such an argument to where there is room takes milliseconds. So does the first
+//! write to a page of the new room, if pages are huge or the machine is virtual. The system has to find and
+//! clear that memory. So a heavy-work thread allocates the room and writes to the pages that are needed next.
 
-/// An argument is long that lacks at least so many bytes.
+/// The minimum of missing bytes of a long argument.
 const LONG_BYTES: usize = 1 << 20;
 
-/// An announced length is believed once so many bytes have come, and up to so many times what has come: room
-/// that nobody has written to costs addresses only, but counts as memory that is used.
+/// The received bytes after which an announced length is believed.
+///
+/// It is believed up to `TRUSTED_MAX_PART` times the received bytes.
+///
+/// Unwritten room costs only addresses, but counts as used memory.
 const TRUSTED_BYTES: usize = 256 * 1024;
 const TRUSTED_MAX_PART: usize = 16;
 
-/// The most bytes that are written to ahead of what has come, and how many times what has come they are at
-/// most: a client that announces much and sends little takes little memory.
+/// The maximum of bytes written ahead of the received bytes, and its ratio to these.
+///
+/// A client that announces much and sends little uses little memory.
 const READY_MAX_BYTES: usize = 16 << 20;
 const READY_MAX_PART: usize = 4;
 
-/// What has come of a long argument, and the room for the rest.
+/// The received part of a long argument, and room for the rest.
 pub struct Room {
     bytes: Vec<u8>,
-    /// How many bytes may still come: those that the argument lacks, and what one read brings beyond its end.
+    /// The bytes that may still arrive. They are the argument's missing ones, and those that one read brings
+    /// beyond its end.
     n_wanted: usize,
-    /// Up to where it has been written to.
+    /// The end of the part that has been written.
     n_ready: usize,
 }
 
 impl Room {
-    /// Whether what has come, and one more read, needs room that is to be made elsewhere. `n_ready` is what
-    /// [`Room::into_parts`] gave last: the buffer may be another one now.
+    /// Whether the received bytes, and one more read, need room that must be made elsewhere.
+    ///
+    /// `n_ready` is the last result of [`Room::into_parts`]. The buffer may be another one now.
     pub fn is_wanted(bytes: &Vec<u8>, n_ready: usize, n_lacking: usize, read_bytes: usize) -> bool {
         n_lacking >= LONG_BYTES
             && bytes.len() >= TRUSTED_BYTES
             && bytes.len() + read_bytes > n_ready.min(bytes.capacity())
     }
 
-    /// Asks for room behind what has come.
+    /// Requests room after the received bytes.
     pub fn behind(bytes: Vec<u8>, n_lacking: usize, read_bytes: usize) -> Self {
         Room { bytes, n_wanted: n_lacking + read_bytes, n_ready: 0 }
     }
 
-    /// Makes the room, all of it if that is believed, and writes to what is needed next.
+    /// Makes the room, and writes to the part that is needed next.
+    ///
+    /// All of it is made if the length is believed.
     pub fn make(&mut self) {
         let len = self.bytes.len();
         let n_believed = TRUSTED_MAX_PART * len;
-        // A rest for which no room would be asked for comes with what is before it.
+        // A small rest, for which no room would be requested, is reserved at once.
         let n_reserved =
             if self.n_wanted <= n_believed + 2 * LONG_BYTES { self.n_wanted } else { n_believed };
-        // Without so many addresses it is made as it is needed.
+        // If there are not enough addresses, room is made as it is needed.
         let _ = self.bytes.try_reserve_exact(n_reserved);
         self.n_ready = len + self.n_wanted.min(READY_MAX_BYTES).min(READY_MAX_PART * len);
         self.bytes.resize(self.n_ready, 0);
         self.bytes.truncate(len);
     }
 
-    /// What has come, with the room behind it, and up to where that has been written to.
+    /// Returns the received bytes with their room, and the end of the written part.
     pub fn into_parts(self) -> (Vec<u8>, usize) {
         (self.bytes, self.n_ready)
     }

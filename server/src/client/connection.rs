@@ -22,92 +22,93 @@ use crate::{
     telemetry::split::Split,
 };
 
-/// How much is written to one socket in one turn: a system call that copies megabytes would stall the
+/// The bytes that are written to one socket in one turn. A system call that copies megabytes would stall the
 /// thread's other connections.
 pub const TURN_BYTES: usize = 256 * 1024;
 
-/// A reply of at least so many bytes becomes a piece of its own of the backlog, without being copied.
+/// The size of a reply from which it becomes a piece of the backlog uncopied.
 const OWN_PIECE_BYTES: usize = 16 * 1024;
 
 /// A connection.
 pub struct Connection {
     /// The socket.
     pub stream: Stream,
-    /// The session, and room for work that must wait for a shard. Absent while that work is under way: the
+    /// The session, and space for work that must wait for a shard. Absent while that work is under way: the
     /// connection is parked and starts nothing new.
     pub node: Option<Box<Node<Job>>>,
-    /// Where the next request begins.
+    /// The parser, at the start of the next request.
     pub parser: RequestParser,
-    /// What was read and not run: an incomplete request, or what came behind a command that is under way.
+    /// Input that has not run: an incomplete request, or the input after a command under way.
     pub unread: Vec<u8>,
-    /// Up to where the room for a long argument in there has been written to, if that is so long.
+    /// The end of the written room for a long argument in `unread`, if there is one.
     pub n_ready: usize,
-    /// How many bytes an incomplete request still lacks, at least.
+    /// The minimum of bytes that an incomplete request still lacks.
     pub wanted: usize,
-    /// The input that what is under way was read from, in bytes.
+    /// The length of the input from which the commands under way were read, in bytes.
     pub n_under_way: usize,
-    /// Upper bound, in bytes, of what its long command under way adds to the log.
+    /// The maximum of bytes that its long command under way will add to the log.
     pub promised: usize,
-    /// What of its memory its thread has counted.
+    /// The part of its memory that its thread has counted.
     pub counted_bytes: u64,
     /// The [incoming bytes](Self::incoming_bytes) that were last counted.
     pub counted_incoming: u64,
     /// Replies that the socket has not taken yet.
     pub backlog: Backlog,
-    /// The socket has taken all that was offered, so there is no event to wait for before it is offered more.
+    /// Whether the socket has taken all offered bytes. Then more can be offered without an event.
     pub writable: bool,
-    /// The socket may have more to read.
+    /// Whether the socket may have more to read.
     pub readable: bool,
-    /// Commands that have come whole wait in `unread` for the next turn: it has had its share of this one.
+    /// Whether complete commands wait in `unread` for the next turn. It has had its share of this one.
     pub is_behind: bool,
-    /// The client has closed its end, or both.
+    /// Whether the client has closed its end, or both ends.
     pub peer_closed: bool,
-    /// Close as soon as the backlog is written, and read nothing more.
+    /// Whether to close when the backlog is written, and to read nothing more.
     pub closing: bool,
-    /// What it waits for before more of it is read and run.
+    /// The condition for reading and running more of it.
     pub pace: Pace,
-    /// Up to where the log must be written, or synced, before its replies leave and more of it runs; 0 if it
-    /// waits for nothing of that.
+    /// The position that the log must reach before its replies leave and more runs. The log is written, or
+    /// synced, to it. It is 0 if the connection does not wait for the log.
     pub ticket: Ticket,
-    /// Up to where it must be synced for all that the client has written so far.
+    /// The position to which the log must be synced for all of the client's writes.
     pub last_ticket: Ticket,
-    /// Its handshake waits for its turn on the thread.
+    /// Whether its handshake waits for its turn on the thread.
     pub is_queued: bool,
-    /// What is sent to it while the reply to a command that has changed its subscriptions is still to be
-    /// written.
+    /// Notifications to it while a reply is not written yet. That reply belongs to a command that has changed
+    /// its subscriptions.
     pub held_back: Option<HeldBack>,
-    /// Where its node is among those that a pause holds back.
+    /// The number of its node among those that a pause holds back.
     pub postponed: Option<u64>,
-    /// The command of it that waits for keys.
+    /// Its command that waits for keys.
     pub waiting: Option<Arc<Parked>>,
-    /// WAIT or WAITAOF waits, and all replies before it have been written.
+    /// Whether WAIT or WAITAOF waits, with all earlier replies written.
     pub awaits_sync: bool,
-    /// Nothing more is written: the socket has failed, or the client is closed in the middle of its replies.
+    /// Whether nothing more is written. The socket has failed, or the client was closed in the middle of its
+    /// replies.
     pub is_lost: bool,
-    /// What others see.
+    /// The data that other threads see.
     pub record: Arc<ClientRecord>,
-    /// Where its time goes, if that is asked for and something of it is under way.
+    /// The division of its time, if requested, while something of it is under way.
     pub split: Option<Box<Split>>,
-    /// When the backlog went over its soft limit, in milliseconds of uptime.
+    /// The time at which the backlog exceeded its soft limit, in milliseconds of uptime.
     pub over_soft_limit_since: Option<u64>,
 }
 
-/// What a connection waits for before more of it is read and run. Its session is with it, so it can be closed
+/// The condition for reading and running more of a connection. It has its session, so it can be closed
 /// meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Nothing.
+    /// No condition.
     Free,
-    /// Its thread must have read so many notifications: they came before what it has sent.
+    /// Its thread must have read this many notifications, which were sent before its input.
     AfterNotifications(u64),
-    /// The queues of these threads, a bit each, must have emptied: its commands have filled them.
+    /// The queues of these threads, one bit each, must have emptied. Its commands have filled them.
     UntilRoom(u128),
-    /// The TLS handshake must have come to an end.
+    /// The TLS handshake must have ended.
     UntilSecure,
 }
 
 impl Connection {
-    /// What every connection takes: itself, its node, and what others see.
+    /// The memory of every connection: itself, its node, and its record.
     pub const OWN_BYTES: usize = size_of::<Self>() + size_of::<Node<Job>>() + size_of::<ClientRecord>();
 
     /// Whether it may be read and its commands may run.
@@ -122,10 +123,10 @@ impl Connection {
         self.node.is_none()
     }
 
-    /// Writes as much of the replies as the socket takes. `out` is emptied; what is left goes to the backlog.
+    /// Writes as much of the replies as the socket takes. `out` is emptied; the rest goes to the backlog.
     ///
     /// # Errors
-    /// The socket's. The connection is of no use after that.
+    /// If the socket fails. The connection is then of no use.
     pub fn write(&mut self, out: &mut Vec<u8>, room: &mut Ciphertext) -> io::Result<Written> {
         let mut written = Written::default();
         if self.ticket != 0 {
@@ -150,7 +151,7 @@ impl Connection {
         Ok(written)
     }
 
-    /// The dialect in which it is sent what it has not asked for.
+    /// The RESP version of notifications to it.
     pub fn version(&self) -> Resp {
         match &self.node {
             Some(node) => node.job.session.resp,
@@ -159,11 +160,11 @@ impl Connection {
         }
     }
 
-    /// Notes that WAIT or WAITAOF waits, whose node is this.
+    /// Records that WAIT or WAITAOF waits, with its node.
     pub fn begin_sync_wait(&mut self, node: &Node<Job>) {
         node.job.session.publish_dialect();
         self.awaits_sync = node.job.reply.is_empty();
-        // There is no reply that this would have to follow.
+        // Notifications need not follow a reply now.
         if self.awaits_sync
             && let Some(held_back) = self.held_back.take()
         {
@@ -171,24 +172,25 @@ impl Connection {
         }
     }
 
-    /// Sends what was held back: the dialect is known by now.
+    /// Sends the notifications that were held back: the RESP version is known by now.
     pub fn send_held_back(&mut self, held_back: &HeldBack, version: Resp) {
         held_back.in_dialect(version).for_each(|part| self.send(part));
     }
 
-    /// Whether a command is under way that may read keys: it is not while it waits for keys or for the disk.
+    /// Whether a command is under way that may read keys. One that waits for keys or for the disk does not.
     pub fn may_read(&self) -> bool {
         self.waiting.is_none() && !self.awaits_sync
     }
 
-    /// Adds to what waits to be written.
+    /// Adds bytes to the backlog.
     pub fn send(&mut self, bytes: &[u8]) {
         self.backlog.push_bytes(bytes);
         self.publish_backlog();
     }
 
-    /// Adds something to what waits to be written that may be for others as well; says whether nothing had
-    /// waited before. What waits is published with the write that follows, if the socket takes more.
+    /// Adds bytes to the backlog that other connections may share. Returns whether it was empty before.
+    ///
+    /// The backlog's size is published with the following write, if the socket takes more.
     pub fn give(&mut self, given: Given<'_>) -> bool {
         let was_empty = self.backlog.is_empty();
         if !given.head.is_empty() {
@@ -204,12 +206,12 @@ impl Connection {
         was_empty
     }
 
-    /// Whether there is something to write that the socket would take.
+    /// Whether there are bytes to write that the socket would take.
     pub fn can_write(&self) -> bool {
         self.writable && self.ticket == 0 && (!self.backlog.is_empty() || self.stream.has_unsent())
     }
 
-    /// Has others see how much waits to be written.
+    /// Publishes the size of the backlog.
     #[inline]
     pub fn publish_backlog(&self) {
         let n_held_back = self.held_back.as_ref().map_or(0, HeldBack::n_bytes);
@@ -219,7 +221,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Notes from how many bytes of input commands were read, if one of them is under way now.
+    /// Records the length of the commands' input, if a command is under way now.
     #[inline]
     pub fn note_under_way(&mut self, n_bytes: usize) {
         if self.is_parked() {
@@ -227,12 +229,12 @@ impl Connection {
         }
     }
 
-    /// Has others see how much was read and is not run, or waits for EXEC.
+    /// Publishes the size of the input that has not run or is queued for EXEC.
     #[inline]
     pub fn publish_input(&self) {
         let n_unread = self.unread.len();
         let (n_input, n_arguments) = match &self.node {
-            // Of an incomplete request.
+            // This is the part of an incomplete request.
             Some(_) => {
                 let n_parsed = self.parser.parsed_bytes().min(n_unread);
                 (n_unread - n_parsed, n_parsed)
@@ -240,7 +242,7 @@ impl Connection {
             None => (n_unread, self.n_under_way),
         };
         self.record.footprint.set(Part::Input, n_input);
-        // That of a buffer which has grown with what came is not worth the figures that would differ from
+        // The spare room of a buffer that has grown with its input is not worth figures that differ from
         // client to client.
         let n_room = if self.n_ready == 0 { 0 } else { self.unread.capacity() - n_unread };
         self.record.footprint.set(Part::InputRoom, n_room);
@@ -250,8 +252,11 @@ impl Connection {
         }
     }
 
-    /// How much of what it is sending is about to be data: a long command that has come in part, or is under
-    /// way. Of a client that has not authenticated, nothing.
+    /// The bytes of its input that will become data.
+    ///
+    /// They belong to a long command that has arrived in part, or is under way.
+    ///
+    /// Nothing counts for a client that has not authenticated.
     #[inline]
     pub fn incoming_bytes(&self) -> u64 {
         const LONG_BYTES: u64 = 64 << 10;
@@ -260,7 +265,7 @@ impl Connection {
         if bytes > LONG_BYTES && self.parser.limits().authenticated { bytes } else { 0 }
     }
 
-    /// Has others see how much memory it takes; gives that.
+    /// Publishes the memory that it uses, and returns it.
     #[inline]
     pub fn publish_footprint(&self) -> u64 {
         self.publish_input();
@@ -271,7 +276,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Half of a long argument may have come. To give megabytes back takes long: that is done elsewhere.
+        // Part of a long argument may have arrived. Freeing megabytes takes long, so another thread does it.
         braid_storage::discard_bytes(std::mem::take(&mut self.unread));
     }
 }
@@ -282,16 +287,16 @@ impl Drop for Backlog {
     }
 }
 
-/// What one or more writes came to.
+/// The sum of one or more writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written {
-    /// Bytes the socket took.
+    /// Bytes that the socket took.
     pub n_bytes: u64,
-    /// Calls.
+    /// The number of calls.
     pub n_writes: u64,
 }
 
-/// Writes once; 0 if the socket is full.
+/// Writes once, and returns 0 if the socket is full.
 fn write_some(
     stream: &mut Stream,
     bytes: &[u8],
@@ -312,17 +317,17 @@ fn write_some(
     }
 }
 
-/// A part of what waits for the socket.
+/// A part of the backlog.
 #[derive(Debug)]
 pub enum Piece {
-    /// Of this connection alone.
+    /// Owned by this connection alone.
     Own(Vec<u8>),
-    /// Waits at other connections as well.
+    /// Shared with other connections.
     Shared(Arc<[u8]>),
 }
 
 impl Piece {
-    /// Frees it, elsewhere if it is large.
+    /// Frees it, on another thread if it is large.
     fn discard(self) {
         if let Piece::Own(bytes) = self {
             braid_storage::discard_bytes(bytes);
@@ -345,7 +350,7 @@ impl std::ops::Deref for Piece {
 #[derive(Debug, Default)]
 pub struct Backlog {
     pieces: VecDeque<Piece>,
-    /// How much of the first piece is written.
+    /// The number of bytes of the first piece that are written.
     sent: usize,
     /// Bytes not written yet.
     pub n_bytes: usize,
@@ -358,8 +363,9 @@ impl Backlog {
         self.pieces.is_empty()
     }
 
-    /// How much memory it keeps, about: a piece goes when its last byte is written, with the room that it has
-    /// beyond its end.
+    /// The approximate memory that it keeps.
+    ///
+    /// A piece is freed when its last byte is written, with the spare capacity after its end.
     fn kept_bytes(&self) -> usize {
         let n_spare = match self.pieces.front() {
             Some(Piece::Own(first)) => first.capacity() - first.len(),
@@ -378,7 +384,7 @@ impl Backlog {
         self.n_bytes += n_new;
         if n_new >= OWN_PIECE_BYTES {
             if bytes.capacity() > bytes.len() + bytes.len() / 4 {
-                // It may wait for long.
+                // The reply may wait for long.
                 bytes.shrink_to_fit();
             }
             if self.pieces.is_empty() {
@@ -410,13 +416,13 @@ impl Backlog {
         }
     }
 
-    /// Adds a piece as it is.
+    /// Adds a piece without a copy.
     pub fn push_piece(&mut self, piece: Piece) {
         self.n_bytes += piece.len();
         self.pieces.push_back(piece);
     }
 
-    /// Writes a turn's share; says whether the socket took all that was offered.
+    /// Writes a turn's share, and returns whether the socket took all offered bytes.
     fn write_to(
         &mut self,
         stream: &mut Stream,

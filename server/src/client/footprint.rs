@@ -1,62 +1,64 @@
-//! How much memory a client takes, part by part.
+//! The memory of a client, part by part.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What of a client takes memory.
+/// A part of a client's memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
-    /// What was read and is not parsed.
+    /// Input that was read and not parsed.
     Input,
-    /// Room for more of that.
+    /// Room for more input.
     InputRoom,
-    /// The arguments of a command that is not complete, or is under way.
+    /// The arguments of a command that is incomplete or under way.
     Arguments,
-    /// What its socket has not taken yet.
+    /// Output that its socket has not taken yet.
     Output,
-    /// What it has queued since MULTI.
+    /// The commands queued since MULTI.
     Queue,
     /// The keys that it watches.
     Watches,
-    /// What it is subscribed to.
+    /// Its subscriptions.
     Topics,
     /// The prefixes of keys that it tracks.
     Prefixes,
-    /// What it has said of itself.
+    /// Its description of itself.
     Names,
 }
 
 const N_PARTS: usize = Part::Names as usize + 1;
 
-/// What each key or name takes beside its bytes: its place in a table of the client's, and the allocator's
-/// and the table's own.
+/// The memory of each key or name besides its bytes.
+///
+/// It is the entry in a table of the client, and the overhead of allocator and table.
 pub const NAME_BYTES: usize = 48;
 
-/// How much memory a client takes, in bytes. Whoever runs its commands writes, relaxed, what others read.
+/// The memory of a client, in bytes. The thread that runs its commands writes it, relaxed, for others to
+/// read.
 #[derive(Debug, Default)]
 pub struct Footprint {
-    /// What every client takes.
+    /// The memory of every client.
     own: u64,
     parts: [AtomicU64; N_PARTS],
 }
 
 impl Footprint {
-    /// That of a client which has sent nothing yet.
+    /// Creates the footprint of a client that has sent nothing yet.
     pub fn of_new_client(own_bytes: usize) -> Self {
         Self { own: own_bytes as u64, parts: Default::default() }
     }
 
-    /// Notes how much a part takes.
+    /// Records the memory of a part.
     #[inline]
     pub fn set(&self, part: Part, n_bytes: usize) {
         self.parts[part as usize].store(n_bytes as u64, Ordering::Relaxed);
     }
 
-    /// What a part takes.
+    /// The memory of a part.
     pub fn of(&self, part: Part) -> u64 {
         self.parts[part as usize].load(Ordering::Relaxed)
     }
 
-    /// What all of it takes.
+    /// The memory of all parts.
     #[inline]
     pub fn sum(&self) -> u64 {
         self.own + self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum::<u64>()

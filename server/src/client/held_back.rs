@@ -1,7 +1,7 @@
 //! Notifications that wait until the reply to the connection's command under way is written.
 //!
-//! The command may change the dialect (HELLO within EXEC), so what depends on that is kept in both until the
-//! reply is there.
+//! The command may change the RESP version (HELLO within EXEC). So notifications that depend on it are kept
+//! in both versions until the reply is written.
 
 use braid_protocol::reply::Resp;
 
@@ -9,12 +9,12 @@ use braid_protocol::reply::Resp;
 #[derive(Debug, Default)]
 pub struct HeldBack {
     bytes: Vec<u8>,
-    /// The length of each part, in order, with its dialect; none stands for both dialects.
+    /// The length of each part with its RESP version, in order. None stands for both versions.
     parts: Vec<(Option<Resp>, usize)>,
 }
 
 impl HeldBack {
-    /// Adds what clients of a dialect are sent, or all.
+    /// Adds bytes for clients of one RESP version, or for all.
     pub fn push(&mut self, of: Option<Resp>, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         match self.parts.last_mut() {
@@ -23,12 +23,12 @@ impl HeldBack {
         }
     }
 
-    /// How many bytes it takes.
+    /// The number of bytes.
     pub fn n_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Iterates over the bytes for a client of a dialect.
+    /// Iterates over the bytes for a client of a RESP version.
     pub fn in_dialect(&self, version: Resp) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.bytes[..];
         self.parts.iter().filter_map(move |&(of, len)| {

@@ -1,10 +1,10 @@
-//! How clients are named: by their numbers, by their addresses, and by where they are served.
+//! The names of clients: their numbers, their addresses, and the places where they are served.
 
 use std::net::SocketAddr;
 
 use crate::config::Asker;
 
-/// A client's number: never used twice.
+/// A client's number, which is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
@@ -18,7 +18,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Where from is asked who has this end of a connection.
+    /// Whether the peer is local or remote.
     pub fn asker(&self) -> Asker {
         match self {
             Endpoint::Inet(address) if !address.ip().is_loopback() => Asker::Remote,
@@ -36,11 +36,11 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// Where a connection is served: its session comes back there from wherever it was.
+/// The place where a connection is served. Its session returns there from any other place.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     /// The thread.
     pub thread: usize,
-    /// The connection's place there.
+    /// The connection's slot there.
     pub slot: usize,
 }

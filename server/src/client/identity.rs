@@ -1,12 +1,12 @@
-//! Whom a client's certificate says it belongs to.
+//! The users that a client's certificate names.
 //!
-//! rustls has verified the certificate by then, so whoever signed it vouches for the names. What is malformed
-//! has no name: nobody becomes a user by it.
+//! rustls has verified the certificate by then, so its signer vouches for the names. A malformed certificate
+//! has no name, and makes no client a user.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// What of a certificate names a user.
+/// The field of a certificate that names a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The common name of its subject.
@@ -15,14 +15,15 @@ pub enum Field {
     Uri,
 }
 
-/// The names of users in a certificate, the one that comes first first.
+/// Returns the names of users in a certificate, in order.
 pub fn names(certificate: &CertificateDer<'_>, field: Field) -> Vec<Vec<u8>> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
     let names: Vec<&[u8]> = match field {
         Field::CommonName => common_name(certificate.subject()).into_iter().collect(),
         Field::Uri => certificate.valid_uri_names().map(str::as_bytes).collect(),
     };
-    // To C a name ends at a zero byte: an authority that has read `bob\0…` so may not have meant bob.
+    // In C a name ends at a zero byte. An authority that has read `bob\0…` in this way may not have meant
+    // bob.
     names.into_iter().filter(|name| !name.is_empty() && !name.contains(&0)).map(<[u8]>::to_vec).collect()
 }
 
@@ -34,7 +35,7 @@ const TEXTS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
 /// 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The first common name of a subject: a sequence of sets of pairs.
+/// Returns the first common name of a subject. A subject is a sequence of sets of pairs.
 fn common_name(mut subject: &[u8]) -> Option<&[u8]> {
     while !subject.is_empty() {
         let mut set = content(&mut subject, SET)?;
@@ -49,17 +50,17 @@ fn common_name(mut subject: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Takes an element of a type off the front of DER, and returns what is in it.
+/// Takes an element of a type off the front of DER, and returns its content.
 fn content<'a>(der: &mut &'a [u8], expected: u8) -> Option<&'a [u8]> {
     element(der).filter(|(tag, _)| *tag == expected).map(|(_, content)| content)
 }
 
-/// Takes an element off the front of DER: its tag and what is in it.
+/// Takes an element off the front of DER, and returns its tag and its content.
 fn element<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let &[tag, length, ref rest @ ..] = *der else { return None };
     let (length, rest) = match length {
         0..=0x7f => (usize::from(length), rest),
-        // More than two bytes of length are no name's. (0x80 has none: it is BER.)
+        // No name has more than two bytes of length. (0x80 has none: it is BER.)
         0x81 | 0x82 => {
             let (bytes, rest) = rest.split_at_checked(usize::from(length - 0x80))?;
             (bytes.iter().fold(0, |length, &byte| length << 8 | usize::from(byte)), rest)

@@ -1,4 +1,4 @@
-//! What there is of a client: its socket, its session, its node, and what it is told.
+//! The parts of a client: its socket, its session, its node and its notifications.
 
 pub mod argument_buffer;
 pub mod connection;

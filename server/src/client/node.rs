@@ -1,5 +1,4 @@
-//! What a connection leaves with a shard that someone else holds: its session, the commands, and room for the
-//! reply.
+//! The node of a connection: its session, its delegated commands, and space for the reply.
 
 use std::sync::{
     Arc,
@@ -32,47 +31,47 @@ use crate::{
     telemetry::split::Split,
 };
 
-/// The most input and output space that a node keeps between uses, in bytes.
+/// The input and output space that a node keeps between uses, in bytes.
 const KEPT_BYTES: usize = 4096;
 
-/// What is to be done with the shards.
+/// The work on the shards.
 #[derive(Default)]
 pub enum Task {
-    /// Nothing: the node is with its connection.
+    /// None: the node is with its connection.
     #[default]
     Idle,
-    /// Run the commands.
+    /// Runs the commands.
     Commands,
-    /// Go on with a sweep.
+    /// Continues a sweep.
     Sweep(Box<Sweep>),
-    /// Nothing but wait until every command that ran before has ended; the reply is written already.
+    /// Only waits until every earlier command has ended. The reply is written already.
     Barrier,
-    /// Have all shards begin to save what they hold.
+    /// Makes all shards begin to save their contents.
     Cut(Box<Cut>),
-    /// Let go of some of what a closed connection watched and was subscribed to.
+    /// Releases some of the watched keys and subscriptions of a closed connection.
     Goodbye(Farewell),
-    /// Wait for keys: the node goes to those who may claim it, not home.
+    /// Waits for keys. The node goes to the threads that may claim it, not home.
     Wait(Arc<Parked>),
     /// The command is served, or has given up, but still stands in lines of keys.
     MustWithdraw(Arc<Parked>),
-    /// Leave those lines; then the node goes on with its connection.
+    /// Leaves those lines. Then the node continues with its connection.
     Withdraw(Arc<Parked>),
-    /// Make room for an argument of which some has come.
+    /// Makes room for an argument that has arrived in part.
     MakeRoom(Room),
-    /// Pin the values of the next command, which is too much for a hold.
+    /// Pins the values of the next command, which is too much for a hold.
     Pin,
-    /// Run it on the pinned values, with nothing held: the node stays with its heavy-work thread.
+    /// Runs it on the pinned values, with nothing held. The node stays with its heavy-work thread.
     Offloaded(Box<Offload>),
-    /// Store its result and unpin the values.
+    /// Stores its result and unpins the values.
     Unpin(Box<Offload>),
 }
 
-/// The subscriptions and watched keys that a closed connection has yet to let go of.
+/// The subscriptions and watched keys that a closed connection still has to release.
 #[derive(Default)]
 pub struct Farewell {
     /// The keys that it still watches.
     pub watched: Vec<Watch>,
-    /// The number of them, at the end of the list, that this step lets go of.
+    /// The number of them, at the end of the list, that this step releases.
     pub n_watched: usize,
     /// The channels that this step leaves.
     pub channels: Vec<(ChannelKind, Name)>,
@@ -81,42 +80,42 @@ pub struct Farewell {
 }
 
 impl Farewell {
-    /// The watched keys that this step lets go of.
+    /// The watched keys that this step releases.
     pub fn now(&self) -> &[Watch] {
         &self.watched[self.watched.len() - self.n_watched..]
     }
 }
 
-/// What is known of a snapshot once it has begun.
+/// The facts about a snapshot at its cut.
 pub struct Cut {
-    /// How uses of keys are told in it.
+    /// The representation of uses of keys in it.
     pub uses: Uses,
-    /// How it is written.
+    /// The form in which it is written.
     pub form: Form,
     /// Whether some hash has fields with deadlines.
     pub has_field_deadlines: bool,
     /// The texts of the libraries of functions.
     pub libraries: Vec<Box<[u8]>>,
-    /// How many changes of keys there had been.
+    /// The number of changes to keys before the cut.
     pub n_changes: u64,
-    /// What happens to the log at the same moment.
+    /// The effect on the log at the same moment.
     pub log: LogCut,
-    /// The server is to end with this snapshot: writes wait from this moment on.
+    /// Whether the server will end with this snapshot. Then writes wait from this moment on.
     pub is_last: bool,
 }
 
-/// What happens to the log where a snapshot begins.
+/// The effect of a cut on the log.
 pub enum LogCut {
-    /// Nothing.
+    /// No effect.
     None,
-    /// It is cut: what comes behind is not in the snapshot.
+    /// The log is cut: later records are not in the snapshot.
     Made,
-    /// It begins, with this file.
+    /// The log begins, with this file.
     Begun(Option<Box<Aof<LogFolder>>>),
 }
 
 impl Cut {
-    /// One that is yet to be made.
+    /// Creates a cut that has not been made yet.
     pub fn new(uses: Uses, form: Form, log: LogCut) -> Self {
         Self {
             uses,
@@ -133,52 +132,51 @@ impl Cut {
 /// A command in a node.
 #[derive(Clone, Copy)]
 pub struct Delegated {
-    /// Which.
+    /// The command.
     pub command: CommandId,
-    /// Where its first key lives, if it has one.
+    /// The place of its first key, if it has one.
     pub routed: Option<Routed>,
 }
 
 /// The work in a node.
 pub struct Job {
-    /// The client. With the node while it is under way; nobody else has it then.
+    /// The client's session. It is with the node while that is under way, and nowhere else.
     pub session: Session,
-    /// What to do.
+    /// The work to do.
     pub task: Task,
     /// The commands' words.
     pub requests: Requests,
     /// The commands.
     pub commands: Vec<Delegated>,
-    /// Where the keys of a single command live, in order, if that was found out before.
+    /// The places of a single command's keys, in order, if they were looked up before.
     pub routed: Vec<Routed>,
-    /// Whether the time of each is measured where it runs; else they have had their share of that of the
-    /// batch they were read in.
+    /// Whether each command is timed where it runs. If not, the commands share the time of their batch.
     pub is_timed: bool,
-    /// How many of them have run; the others were held back by CLIENT PAUSE.
+    /// The number of commands that have run. CLIENT PAUSE holds the others back.
     pub n_run: usize,
-    /// How often the command that runs next has been given up because it needed more than was held.
+    /// How often the next command was given up because it needed more shards.
     pub n_given_up: u8,
-    /// Deadline of the next command, if it has waited before: a command that is run again keeps its first
+    /// The deadline of the next command, if it has waited before. A command that runs again keeps its first
     /// deadline.
     pub gives_up_at: Option<Steady>,
-    /// Monitoring clients have been shown the command that runs next: it began to wait for keys after that.
+    /// Whether monitoring clients have been shown the next command. It then began to wait for keys.
     pub was_shown: bool,
-    /// The command that runs next has been counted: it was offloaded, and is done again.
+    /// Whether the next command has been counted: it was offloaded, and runs again.
     pub was_counted: bool,
     /// The replies.
     pub reply: Vec<u8>,
-    /// How much of them belongs to commands that have ended.
+    /// The length of the replies to commands that have ended.
     pub n_replied_bytes: usize,
-    /// The last ticket of what its commands have logged; 0 if they have logged nothing.
+    /// The last ticket of its commands' records; 0 if there are none.
     pub ticket: JournalTicket,
     /// The time of the connection's last read.
     pub now: Millis,
-    /// Where the time goes that it is under way, if that is asked for.
+    /// The division of its time under way, if that is requested.
     pub split: Option<Box<Split>>,
 }
 
 impl Job {
-    /// A connection's job, with nothing to do.
+    /// Creates a connection's job with nothing to do.
     pub fn new(session: Session) -> Self {
         Self {
             session,
@@ -200,13 +198,13 @@ impl Job {
         }
     }
 
-    /// Copies a command in.
+    /// Copies a command into the job.
     pub fn push(&mut self, command: CommandId, words: Words<'_>, routed: Option<Routed>) {
         self.requests.push(words);
         self.commands.push(Delegated { command, routed });
     }
 
-    /// Adds a command whose bytes [`Requests::adopt`] brings next: there it begins at `start`.
+    /// Adds a command whose bytes [`Requests::adopt`] brings next. They begin there at `start`.
     pub fn push_without_bytes(
         &mut self,
         command: CommandId,
@@ -228,19 +226,19 @@ impl Job {
         (self.commands[self.n_run].command, self.requests.get(self.n_run))
     }
 
-    /// Puts others in place of some of the last words of the command that runs next.
+    /// Replaces some of the last words of the next command.
     pub fn replace_last_words(&mut self, words: Vec<Option<Vec<u8>>>) {
         self.requests.replace_last_words(self.n_run, words);
     }
 
-    /// Counts a command of the client's, unless the batch that it was read in has counted it.
+    /// Counts a command of the client, unless its batch has counted it.
     pub fn count(&mut self) {
         self.session.n_commands += u64::from(self.is_timed);
         self.session.n_keys_done = 0;
         self.gives_up_at = None;
     }
 
-    /// Forgets the commands; keeps a little of the space.
+    /// Forgets the commands, and keeps a little of the space.
     pub fn clear(&mut self) {
         self.task = Task::Idle;
         self.is_timed = false;
@@ -259,7 +257,7 @@ impl Job {
     }
 }
 
-/// Empties a buffer, and gives back its space if that is large.
+/// Empties a buffer, and frees its space if that is large.
 pub fn empty<T>(buffer: &mut Vec<T>) {
     if buffer.capacity() * size_of::<T>() > KEPT_BYTES {
         *buffer = Vec::new();
@@ -270,14 +268,14 @@ pub fn empty<T>(buffer: &mut Vec<T>) {
 
 /// A command that waits.
 pub struct Parked {
-    /// The command's node, until it is claimed. Whoever takes it answers the client.
+    /// The command's node, until it is claimed. The thread that takes it answers the client.
     node: AtomicCell<Option<Box<Node<Job>>>>,
     is_claimed: AtomicBool,
-    /// What it waits for.
+    /// The condition for which it waits.
     pub wait: Wait,
-    /// Its places in the lines.
+    /// The order of its places in the lines.
     ticket: Ticket,
-    /// Where the client is served.
+    /// The place where the client is served.
     pub origin: Origin,
 }
 
@@ -288,14 +286,14 @@ impl std::fmt::Debug for Parked {
 }
 
 impl Parked {
-    /// Puts a job in the lines of the keys it waits for. Its node follows with [`Parked::hand_in`], under the
-    /// same hold.
+    /// Puts a job in the lines of its keys. Its node follows with [`Parked::hand_in`], under the same hold.
     pub fn enter(origin: Origin, wait: Wait, held: &mut Held<'_, Job>, now: Millis) -> Arc<Self> {
         let parked = Arc::new(Self {
             node: AtomicCell::new(None),
             is_claimed: AtomicBool::new(false),
             wait,
-            // Under the holds of all its keys' shards: whoever came first has the lower ticket in each line.
+            // Drawn under the holds of all its keys' shards, so the earlier node has the lower ticket in each
+            // line.
             ticket: Ticket::next(),
             origin,
         });
@@ -309,19 +307,19 @@ impl Parked {
         parked
     }
 
-    /// Takes the node in, until it is claimed.
+    /// Stores the node, until it is claimed.
     pub fn hand_in(&self, node: Box<Node<Job>>) {
         self.node.store(Some(node));
     }
 
-    /// Takes the node out, if nobody has before.
+    /// Takes the node, if no other thread has taken it before.
     pub fn claim(&self) -> Option<Box<Node<Job>>> {
         let node = self.node.take()?;
         self.is_claimed.store(true, Ordering::Relaxed);
         Some(node)
     }
 
-    /// Whether somebody has claimed the node already, as far as is known here.
+    /// Whether another thread has claimed the node already, as far as is known here.
     pub fn is_claimed(&self) -> bool {
         self.is_claimed.load(Ordering::Relaxed)
     }
@@ -336,22 +334,22 @@ impl Parked {
         self.wait.keys.iter().map(|waited| &waited.key)
     }
 
-    /// Whether it is served as well when a key is there no longer.
+    /// Whether it is served, too, when a key is removed.
     pub fn hears_of_removal(&self) -> bool {
         self.wait.keys.iter().any(|waited| matches!(waited.awaits, Awaits::Group(_)))
     }
 
-    /// When it gives up.
+    /// The time at which it gives up.
     pub fn deadline(&self) -> Option<Steady> {
         self.wait.deadline
     }
 
-    /// The shards of the keys it waits for.
+    /// The route over the shards of its keys.
     pub fn route(&self) -> Route {
         Route::new(self.wait.keys.iter().map(|waited| waited.key.routed.shard).collect())
     }
 
-    /// Gives up the places in the lines of the shards that are held; says whether those were all.
+    /// Leaves the lines of the held shards, and returns whether those were all.
     pub fn leave_lines(&self, held: &mut Held<'_, Job>, now: Millis) -> bool {
         let mut all = true;
         for WaitedKey { key, awaits } in &self.wait.keys {
@@ -369,40 +367,40 @@ impl Parked {
 
 /// A command's values, and the shard where it works on them.
 pub struct Offload {
-    /// The shard, which nobody else has.
+    /// The shard, which no other thread has.
     pub shard: Shard,
     /// The keys whose values are pinned, each once.
     pub keys: Vec<PinnedKey>,
-    /// What the command has done there: its result is stored as the same events.
+    /// The command's changes there. Its result is stored with the same events.
     pub changes: Vec<Change>,
-    /// The same for the log.
+    /// The record of these changes for the log.
     pub record: Record,
-    /// How long the work took, in nanoseconds.
+    /// The duration of the work, in nanoseconds.
     pub worked_nanos: u64,
-    /// Which replies the client wanted before the command ran: if it is run again, that is one command to
+    /// The client's choice of replies before the command ran. A command that runs again counts once for
     /// CLIENT REPLY SKIP.
     pub replies: Replies,
 }
 
 /// A key whose value is pinned.
 pub struct PinnedKey {
-    /// Which.
+    /// The key.
     pub key: WatchedKey,
-    /// The command reads what was there.
+    /// Whether the command reads its value.
     pub is_read: bool,
-    /// The command may write it.
+    /// Whether the command may write it.
     pub is_written: bool,
-    /// What was there when it was pinned.
+    /// The value at the time of pinning.
     pub shared: Option<EntryBox>,
 }
 
 impl PinnedKey {
-    /// One that is to be pinned.
+    /// Creates a key that is not pinned yet.
     pub fn new(key: WatchedKey) -> PinnedKey {
         PinnedKey { key, is_read: false, is_written: false, shared: None }
     }
 
-    /// Notes what the command does to it, beside what is noted already.
+    /// Adds a use of the key by the command to the recorded ones.
     pub fn add_use(&mut self, used: KeyUse) {
         self.is_read |= !matches!(used, KeyUse::Overwrite | KeyUse::Insert | KeyUse::Delete);
         self.is_written |= !matches!(used, KeyUse::Read | KeyUse::Look);

@@ -1,4 +1,4 @@
-//! Who is connected: what CLIENT LIST, INFO and CLIENT KILL see of other threads' connections.
+//! The connected clients, as CLIENT LIST, INFO and CLIENT KILL see those of other threads.
 
 use std::sync::{
     Arc, Mutex,
@@ -22,94 +22,94 @@ use crate::{
     },
 };
 
-/// What a client can be sent without asking.
+/// A kind of notification that a client can receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listens {
-    /// What is published (SUBSCRIBE and its kin).
+    /// Published messages (SUBSCRIBE and similar commands).
     ToTopics = 1,
     /// The commands that run (MONITOR).
     ToCommands = 2,
-    /// That keys have changed (CLIENT TRACKING).
+    /// Changes to keys (CLIENT TRACKING).
     ToChanges = 4,
 }
 
-/// What others may know about a client.
+/// The data about a client that other threads may see.
 ///
-/// Its own thread stores the numbers once a batch, relaxed, on lines that nobody else writes; readers see
-/// each number at a moment of its own.
+/// Its own thread stores the numbers once a batch, relaxed, on cache lines that no other thread writes.
+/// Readers see each number at a moment of its own.
 #[derive(Debug)]
 pub struct ClientRecord {
     /// The client's number.
     pub id: ClientId,
-    /// The thread that serves it, or will when what was handed over has arrived.
+    /// The thread that serves it, or will serve it after a handover.
     pub thread: AtomicUsize,
-    /// Its place there.
+    /// Its slot there.
     pub place: AtomicUsize,
     /// The peer.
     pub peer: Endpoint,
-    /// Our end.
+    /// The server's end.
     pub local: Endpoint,
     /// The socket's file descriptor.
     pub fd: i32,
-    /// When it connected, in milliseconds of uptime.
+    /// The time of its connection, in milliseconds of uptime.
     pub connected_at: u64,
-    /// When its last command was read, in milliseconds of uptime.
+    /// The time at which its last command was read, in milliseconds of uptime.
     pub active_at: AtomicU64,
-    /// `SELECT`ed.
+    /// The selected database.
     pub db: AtomicU32,
-    /// 2 or 3.
+    /// The RESP version: 2 or 3.
     pub resp: AtomicU8,
-    /// Commands queued since MULTI, or -1.
+    /// The number of commands queued since MULTI, or -1.
     pub queued: AtomicI32,
-    /// Keys watched.
+    /// The number of watched keys.
     pub watched: AtomicU32,
-    /// Whether one of them has been written: the transaction will not take place.
+    /// Whether a watched key has been written, so that the transaction will not take place.
     pub is_watch_lost: Arc<AtomicBool>,
-    /// How much it is subscribed to, by [`TopicKind`].
+    /// The number of its subscriptions, by [`TopicKind`].
     pub subscriptions: [AtomicU32; TopicKind::ALL.len()],
-    /// SUBSCRIBE and its kin.
+    /// The subscriptions themselves.
     pub topics: Subscriptions,
-    /// In which way it keeps copies of keys (CLIENT TRACKING).
+    /// The mode of its tracking (CLIENT TRACKING).
     pub tracking: ArcSwapOption<Mode>,
-    /// The client to which its invalidations are redirected was found to be gone.
+    /// Whether the client to which its invalidations are redirected was found to be gone.
     pub has_lost_redirect: AtomicBool,
-    /// What it is sent without asking: a bit for each [`Listens`].
+    /// The notifications that it receives: one bit for each [`Listens`].
     listens: AtomicU8,
-    /// The memory that it takes.
+    /// The memory that it uses.
     pub footprint: Footprint,
-    /// It was closed for taking so much (`maxmemory-clients`) and has not left yet, or 0.
+    /// The memory for which it was closed (`maxmemory-clients`) until it leaves, or 0.
     pub leaving_bytes: AtomicU64,
-    /// Pieces in which its replies wait for the socket.
+    /// The number of pieces in which its replies wait for the socket.
     pub output_pieces: AtomicU32,
-    /// Bytes read from it.
+    /// The number of bytes read from it.
     bytes_in: AtomicU64,
-    /// Bytes written to it.
+    /// The number of bytes written to it.
     bytes_out: AtomicU64,
-    /// Commands of it that have run.
+    /// The number of its commands that have run.
     n_commands: AtomicU64,
-    /// A command of it waits for more than a shard: for the end of a pause, or for time to pass.
+    /// Whether a command of it waits for the end of a pause, or for a time to pass.
     pub blocked: AtomicBool,
-    /// The command of it that waits for keys, for CLIENT UNBLOCK.
+    /// Its command that waits for keys, for CLIENT UNBLOCK.
     pub waiting: ArcSwapOption<Parked>,
-    /// Whether its WAIT or WAITAOF waits, and how CLIENT UNBLOCK ends it, as a number of [`SyncWait`].
+    /// The state of its WAIT or WAITAOF, as a number of [`SyncWait`]. CLIENT UNBLOCK may end it.
     sync_wait: AtomicU8,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
-    /// Set by CLIENT KILL: looked at under the hold, so that nothing of a killed client runs after the reply
-    /// to KILL.
+    /// Set by CLIENT KILL. It is checked under the hold, so that nothing of a killed client runs after the
+    /// reply to KILL.
     pub killed: AtomicBool,
-    /// The reply to its last command says that it leaves: what comes after that does not reach it.
+    /// Whether the reply to its last command says that it leaves. Later notifications do not reach it.
     pub leaves: AtomicBool,
     last_command: AtomicU32,
-    /// The user that it is.
+    /// Its user.
     pub user: ArcSwap<Identity>,
-    /// What the client said of itself; changed and read rarely.
+    /// The client's description of itself. It is changed and read rarely.
     pub said: Mutex<ClientSaid>,
 }
 
-/// What a client says of itself.
+/// A client's description of itself.
 #[derive(Clone, Debug, Default)]
 pub struct ClientSaid {
     /// CLIENT SETNAME.
@@ -120,25 +120,25 @@ pub struct ClientSaid {
     pub lib_ver: String,
 }
 
-/// How it stands with a client's WAIT or WAITAOF.
+/// The state of a client's WAIT or WAITAOF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncWait {
     /// It does not wait.
     None,
     /// It waits.
     UnderWay,
-    /// CLIENT UNBLOCK ends it as if its time were up.
+    /// CLIENT UNBLOCK ends the wait as if its time were up.
     TimesOut,
-    /// CLIENT UNBLOCK ends it with an error.
+    /// CLIENT UNBLOCK ends the wait with an error.
     Fails,
 }
 
-/// Which user a client is.
+/// The identity of a client's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The name.
+    /// The user's name.
     pub name: UserName,
-    /// The number, by which it is another one if the user was deleted and made again.
+    /// The number, which changes if the user is deleted and created again.
     pub serial: u64,
 }
 
@@ -156,7 +156,7 @@ impl From<&User> for Identity {
 }
 
 impl ClientRecord {
-    /// Makes the record of a client that just connected.
+    /// Creates the record of a client that just connected.
     pub fn new(
         id: ClientId,
         origin: Origin,
@@ -204,12 +204,12 @@ impl ClientRecord {
         }
     }
 
-    /// What the client said of itself.
+    /// The client's description of itself.
     pub fn said(&self) -> ClientSaid {
         self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// Changes what the client says of itself.
+    /// Changes the client's description of itself.
     pub fn say(&self, change: impl FnOnce(&mut ClientSaid)) {
         let mut said = self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         change(&mut said);
@@ -217,43 +217,47 @@ impl ClientRecord {
         self.footprint.set(Part::Names, n_bytes);
     }
 
-    /// Notes that its WAIT or WAITAOF waits from now on.
+    /// Records that its WAIT or WAITAOF waits from now on.
     pub fn begin_sync_wait(&self) {
         self.sync_wait.store(SyncWait::UnderWay as u8, Ordering::Relaxed);
     }
 
-    /// Notes that it waits no longer; says how it stood.
+    /// Records that it no longer waits, and returns the state before.
     pub fn end_sync_wait(&self) -> SyncWait {
         SyncWait::of(self.sync_wait.swap(SyncWait::None as u8, Ordering::Relaxed))
     }
 
-    /// Has it end like this; returns false if it does not wait, or somebody else has it end. Its thread is to
-    /// look at it then.
+    /// Makes its wait end in a given way.
+    ///
+    /// Returns false if it does not wait, or another thread already ends the wait. Its thread must check it
+    /// afterwards.
     pub fn unblock_sync_wait(&self, how: SyncWait) -> bool {
         let [from, to] = [SyncWait::UnderWay, how].map(|wait| wait as u8);
         self.sync_wait.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether CLIENT UNBLOCK has it end.
+    /// Whether CLIENT UNBLOCK ends its wait.
     pub fn is_sync_wait_over(&self) -> bool {
         let wait = SyncWait::of(self.sync_wait.load(Ordering::Relaxed));
         matches!(wait, SyncWait::TimesOut | SyncWait::Fails)
     }
 
-    /// Notes that so many bytes were read from it. This and its like are for the client's thread alone: there
-    /// is no read-modify-write, so two would lose counts.
+    /// Counts `n_bytes` read from it.
+    ///
+    /// This and the similar functions are for the client's thread alone. They use no read-modify-write, so
+    /// two threads would lose counts.
     #[inline]
     pub fn count_read(&self, n_bytes: usize) {
         add(&self.bytes_in, n_bytes as u64);
     }
 
-    /// Notes that so many bytes were written to it.
+    /// Counts `n_bytes` written to it.
     #[inline]
     pub fn count_written(&self, n_bytes: u64) {
         add(&self.bytes_out, n_bytes);
     }
 
-    /// Notes that so many commands of it have run.
+    /// Counts `n` commands of it that have run.
     #[inline]
     pub fn count_commands(&self, n: u64) {
         add(&self.n_commands, n);
@@ -264,65 +268,65 @@ impl ClientRecord {
         [&self.bytes_in, &self.bytes_out, &self.n_commands].map(|total| total.load(Ordering::Relaxed))
     }
 
-    /// Notes the last command.
+    /// Records the last command.
     #[inline]
     pub fn ran(&self, command: CommandId) {
         self.last_command.store(u32::from(command.0), Ordering::Relaxed);
     }
 
-    /// Notes that its last command was none that there is.
+    /// Records that its last command does not exist.
     pub fn named_no_command(&self) {
         self.last_command.store(u32::MAX, Ordering::Relaxed);
     }
 
-    /// The last command, which may have been refused; none if there is no such command.
+    /// The last command, which may have been refused; none if it does not exist.
     pub fn last_command(&self) -> Option<CommandId> {
         u16::try_from(self.last_command.load(Ordering::Relaxed)).ok().map(CommandId)
     }
 
-    /// How much of a kind it is subscribed to.
+    /// The number of its subscriptions of a kind.
     pub fn n_subscribed(&self, kind: TopicKind) -> u32 {
         self.subscriptions[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Notes in which way it keeps copies of keys.
+    /// Records the mode of its tracking.
     pub fn set_tracking(&self, mode: Option<Arc<Mode>>) {
         let prefixes = mode.iter().flat_map(|mode| &mode.prefixes);
         self.footprint.set(Part::Prefixes, prefixes.map(|prefix| NAME_BYTES + prefix.len()).sum());
         self.tracking.store(mode);
     }
 
-    /// Notes whether it is sent something without asking.
+    /// Records whether it receives a kind of notification.
     pub fn set_listens(&self, to: Listens, does: bool) {
         let others = self.listens.load(Ordering::Relaxed) & !(to as u8);
         self.listens.store(others | if does { to as u8 } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Whether it is sent something without asking.
+    /// Whether it receives a kind of notification.
     #[inline]
     pub fn listens(&self, to: Listens) -> bool {
         self.listens.load(Ordering::Relaxed) & to as u8 != 0
     }
 
-    /// Whether it may be silent for long because it is there to listen.
+    /// Whether it may be silent for long because it only listens.
     pub fn only_listens(&self) -> bool {
         self.listens(Listens::ToTopics) || self.listens(Listens::ToCommands)
     }
 
-    /// Whether it is sent what it has not asked for: its thread knows it by that.
+    /// Whether it receives notifications. Its thread knows listeners by this.
     #[inline]
     pub fn is_listener(&self) -> bool {
         self.listens.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether CLIENT KILL has hit it.
+    /// Whether CLIENT KILL has marked it.
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
     }
 }
 
-/// Adds to a number that one thread counts.
+/// Adds to a number that only one thread changes.
 #[inline]
 fn add(total: &AtomicU64, n: u64) {
     total.store(total.load(Ordering::Relaxed) + n, Ordering::Relaxed);
@@ -337,7 +341,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Gives out the next number.
+    /// Returns the next client number.
     pub fn next_id(&self) -> ClientId {
         ClientId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -355,7 +359,7 @@ impl Clients {
         }
     }
 
-    /// How many are connected.
+    /// The number of connected clients.
     pub fn count(&self) -> u64 {
         self.connected.load(Ordering::Relaxed)
     }

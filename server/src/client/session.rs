@@ -1,4 +1,4 @@
-//! What a client has agreed on with the server, apart from its socket.
+//! The state that a client has agreed on with the server, apart from its socket.
 
 use std::{
     cell::Cell,
@@ -20,35 +20,38 @@ use crate::{
     notify::{subscriptions::TopicKind, tracking_table::Tracking},
 };
 
-/// One client's state. It travels in the client's node while a command of it waits at a shard, so whoever
-/// runs the command may change it.
+/// One client's state.
+///
+/// It travels in the client's node while a command waits at a shard. So the thread that runs the command may
+/// change it.
 pub struct Session {
-    /// What others may know of the client.
+    /// The data about the client that other threads may see.
     pub record: Arc<ClientRecord>,
-    /// Where its connection is.
+    /// The place of its connection.
     pub origin: Origin,
     /// SELECT.
     pub db: Db,
     /// HELLO.
     pub resp: Resp,
-    /// What its user may do: none if that is everything.
+    /// The rights of its user; none if the user may do everything.
     pub rights: Option<Arc<User>>,
-    /// As of when it knows that: what [`Attention::rights`](crate::shared::attention::Attention) has said.
+    /// The version of these rights, as [`Attention::rights`](crate::shared::attention::Attention) returned
+    /// it.
     pub rights_as_of: u64,
-    /// As of when the commands under way were admitted.
+    /// The version of the rights under which the commands under way were admitted.
     pub admitted_as_of: u64,
     /// Whether it may run commands.
     pub authenticated: bool,
-    /// Whether it may because it has shown a password, or needed none when it came.
+    /// Whether it may because it has given a password, or needed none when it connected.
     pub has_authenticated: bool,
     /// MULTI.
     pub queue: Option<Queue>,
-    /// Why the EXEC that runs next refuses: it must still end the transaction and let go of what is watched.
+    /// The reason why the next EXEC refuses. It must still end the transaction and release its watched keys.
     pub exec_refusal: Option<CommandError>,
     /// WATCH.
     pub watched: Watches,
-    /// The number of keys that earlier parts of the command under way have done: at least one, if there were
-    /// such parts.
+    /// The number of keys that earlier parts of the command under way have handled. It is at least one if
+    /// there were such parts.
     pub n_keys_done: usize,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<Tracking>>,
@@ -56,162 +59,161 @@ pub struct Session {
     pub replies: Replies,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
-    /// Set by QUIT and by what ends a connection: it closes when its replies are written.
+    /// Set by QUIT and by other ends of a connection. It closes when its replies are written.
     pub closing: bool,
-    /// More bytes of replies wait than `client-output-buffer-limit` allows: it is `closing`, and gets none of
-    /// them.
+    /// Whether more bytes of replies wait than `client-output-buffer-limit` allows. It is `closing` then, and
+    /// receives none of them.
     pub is_over_limit: bool,
-    /// Commands that have run and that its record does not count yet: those of transactions, and those that
-    /// ran elsewhere.
+    /// Commands that have run and that its record does not count yet. They ran in transactions or on other
+    /// threads.
     pub n_commands: u64,
-    /// A request to do something that only the connection's thread can, looked at after each command.
+    /// A request to the connection's thread, checked after each command.
     pub request: Cell<Option<Request>>,
-    /// The threads whose queues its commands have filled, a bit each: they are to empty before it goes on.
+    /// The threads whose queues its commands have filled, one bit each. They must empty before it continues.
     pub floods: Cell<u128>,
-    /// How often AUTH has failed in a row.
+    /// The number of failed AUTHs in a row.
     pub failed_auths: u32,
-    /// What has become of the append-only file that its next command asks for.
+    /// The result of starting the append-only file that its next command requests.
     pub log_begun: Option<LogBegun>,
 }
 
-/// What has become of an append-only file that CONFIG SET asks for.
+/// The result of starting an append-only file for CONFIG SET.
 #[derive(Clone, Debug)]
 pub enum LogBegun {
-    /// It is there, and kept as long as this is: the change of the configuration comes next.
+    /// The file exists, and is kept while this value lives. The change of the configuration comes next.
     Ready(Arc<()>),
-    /// It could not be begun. The server's log says why.
+    /// The file could not be started. The server's log has the reason.
     Failed,
 }
 
-/// What a command asks of the thread that has its connection. The later ones include those before them.
+/// A command's request to its connection's thread. Each later variant includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Request {
     /// Wait, before the next command, until the queues that it `floods` have emptied.
     AwaitRoom,
-    /// Read what is sent before the reply is written: it goes where it belongs, before or behind the reply.
+    /// Read earlier notifications before the reply is written. Each is put before or after the reply.
     ReadNotifications,
-    /// Have the saver take a snapshot, and wait for the reply.
+    /// Make the saver take a snapshot, and wait for the reply.
     Save {
-        /// What for.
+        /// The order to the saver.
         order: SaveOrder,
-        /// Whether the saver is to add its reply: the command has none of its own, and the client wants it.
+        /// Whether the saver must add its reply. The command has none of its own, and the client wants it.
         is_answered: bool,
     },
-    /// WAIT and WAITAOF: answer when what the connection has written is where it is to be.
+    /// WAIT and WAITAOF: reply when the connection's writes have reached the requested copies.
     AwaitSync(AwaitSync),
-    /// Hold back everything on this connection for so long, in milliseconds: after failed AUTHs, and for
-    /// DEBUG SLEEP.
+    /// Hold back everything on this connection for a time, for failed AUTHs and DEBUG SLEEP.
     Sleep {
-        /// Milliseconds.
+        /// The time in milliseconds.
         millis: u64,
-        /// What statistics say of it.
+        /// The effect on statistics.
         counts: Counts,
     },
 }
 
-/// What WAIT or WAITAOF waits for.
+/// The condition of WAIT or WAITAOF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AwaitSync {
-    /// Which of them.
+    /// The form of the reply.
     pub answers: SyncAnswer,
     /// Whether its client wants the reply.
     pub is_answered: bool,
-    /// Whether the own disk must have it.
+    /// Whether the local disk must have the writes.
     pub is_local: bool,
-    /// On how many replicas, or their disks, it must be.
+    /// The number of replicas, or of their disks, that must have the writes.
     pub n_replicas: u64,
-    /// For how long, in milliseconds.
+    /// The timeout in milliseconds.
     pub millis: u64,
 }
 
-/// What is answered of where something is.
+/// The reply to WAIT or WAITAOF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncAnswer {
-    /// WAIT: how many replicas have it.
+    /// WAIT: the number of replicas that have the writes.
     Replicas,
-    /// WAITAOF: how many disks, here and of replicas.
+    /// WAITAOF: the number of disks, here and on replicas.
     Disks,
 }
 
 impl AwaitSync {
-    /// Whether it is there; no replica ever has it.
+    /// Whether the writes have reached the requested copies. No replica ever has them.
     pub fn is_over(self, is_synced: bool) -> bool {
         (is_synced || !self.is_local) && self.n_replicas == 0
     }
 }
 
-/// What the saver is asked for by a command that waits for it.
+/// The order of a command to the saver, for which the command waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SaveOrder {
     /// SAVE: the reply comes with the end.
     Save,
-    /// SHUTDOWN, which stops the server when its data is saved; only a failure is answered.
+    /// SHUTDOWN, which stops the server when its data is saved. Only a failure is answered.
     Shutdown,
-    /// SHUTDOWN FORCE, which stops it in any case.
+    /// SHUTDOWN FORCE, which stops the server in any case.
     ForcedShutdown,
-    /// SHUTDOWN NOSAVE, and an end without save points, while other orders are being fulfilled: those come
-    /// first.
+    /// SHUTDOWN NOSAVE, and a shutdown without save points, while other orders are being fulfilled. Those
+    /// come first.
     Stop,
-    /// FLUSHALL, where there are save points: the snapshot holds no more than what is there. The reply comes
-    /// with its end, whatever that is.
+    /// FLUSHALL, where there are save points: the snapshot holds only the remaining data. The reply comes
+    /// with its end, whether it succeeds or fails.
     SaveFlushed,
     /// DEBUG RELOAD: the snapshot is loaded again.
     Reload(Reloading),
     /// DEBUG LOADAOF: the append-only file is loaded again.
     LoadLog,
-    /// CONFIG SET appendonly yes: the file is begun. Then the command runs, which knows by its session what
-    /// has become of that.
+    /// CONFIG SET appendonly yes: the file is started. Then the command runs, and finds the result in its
+    /// session.
     BeginLog,
-    /// CONFIG SET appendonly no: its reply leaves when nothing is logged any more, and what was is on disk.
+    /// CONFIG SET appendonly no: logging ends. The reply leaves when all logged data is on disk.
     EndLog,
 }
 
 /// The options of DEBUG RELOAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reloading {
-    /// A snapshot is taken before. Else that is loaded which is there (NOSAVE).
+    /// Whether a snapshot is taken first. If not, the existing file is loaded (NOSAVE).
     pub saves: bool,
-    /// What is held goes. Else what is loaded comes to it (NOFLUSH).
+    /// Whether the current data is removed. If not, the loaded data is added to it (NOFLUSH).
     pub flushes: bool,
-    /// What is loaded takes the place of what is held under the same name (MERGE). Else it is refused.
+    /// Whether loaded data replaces existing data of the same name (MERGE). If not, it is refused.
     pub merges: bool,
 }
 
 impl SaveOrder {
-    /// Whether the server is to stop.
+    /// Whether the server must stop.
     pub fn is_shutdown(self) -> bool {
         matches!(self, SaveOrder::Shutdown | SaveOrder::ForcedShutdown | SaveOrder::Stop)
     }
 }
 
-/// What statistics say of the time that a connection is held back.
+/// The effect on statistics of the time for which a connection is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counts {
-    /// The command took so long.
+    /// The time counts as the command's duration.
     AsWork,
     /// The command was over, or waited.
     NotAtAll,
 }
 
-/// Which replies the client wants.
+/// The client's choice of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replies {
     /// All.
     On,
     /// None.
     Off,
-    /// All but that to the command after CLIENT REPLY SKIP.
+    /// All except the reply to the command after CLIENT REPLY SKIP.
     SkipNext,
-    /// The command that is skipped is under way.
+    /// The skipped command is under way.
     Skipping,
 }
 
-/// What waits for EXEC.
+/// The commands that are queued for EXEC.
 #[derive(Default)]
 pub struct Queue {
     requests: Requests,
     commands: Vec<CommandId>,
-    /// A command could not be queued, so EXEC refuses.
+    /// Whether a command could not be queued, so that EXEC refuses.
     pub refused: bool,
 }
 
@@ -222,33 +224,33 @@ impl Queue {
         self.commands.push(command);
     }
 
-    /// Adds a command whose bytes [`Queue::adopt`] brings next: there it begins at `start`.
+    /// Adds a command whose bytes [`Queue::adopt`] brings next. They begin there at `start`.
     pub fn push_without_bytes(&mut self, command: CommandId, words: Words<'_>, start: usize) {
         self.requests.push_without_bytes(words, start);
         self.commands.push(command);
     }
 
-    /// Takes the input in which the last command lies.
+    /// Takes the input that contains the last command.
     pub fn adopt(&mut self, input: Vec<u8>) {
         self.requests.adopt(input);
     }
 
-    /// How many commands wait.
+    /// The number of queued commands.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// How many words they have.
+    /// The number of their words.
     pub fn n_words(&self) -> usize {
         self.requests.n_words()
     }
 
-    /// How many bytes they take.
+    /// The length of their bytes.
     pub fn n_bytes(&self) -> usize {
         self.requests.n_bytes()
     }
 
-    /// Whether none waits.
+    /// Whether no command is queued.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
@@ -260,7 +262,7 @@ impl Queue {
 }
 
 impl Session {
-    /// The state of a client that just connected, and that is to become a user before it runs anything.
+    /// Creates the state of a client that just connected. It must become a user before it runs anything.
     pub fn new(record: Arc<ClientRecord>, origin: Origin) -> Self {
         Self {
             record,
@@ -289,46 +291,49 @@ impl Session {
         }
     }
 
-    /// Makes it a user's, whose rights are as of a moment.
+    /// Makes it a user's session. The user's rights are as of a version.
     pub fn become_user(&mut self, user: &Arc<User>, as_of: u64) {
         self.record.user.store(Arc::new(Identity::from(&**user)));
         self.take_rights(user, as_of);
     }
 
-    /// Keeps what its user may do as of a moment.
+    /// Stores its user's rights as of a version.
     pub fn take_rights(&mut self, user: &Arc<User>, as_of: u64) {
         self.rights = (!user.may_do_everything()).then(|| Arc::clone(user));
         self.rights_as_of = as_of;
     }
 
-    /// Has the connection close as soon as its replies are written.
+    /// Makes the connection close as soon as its replies are written.
     pub fn leave(&mut self) {
         self.closing = true;
         self.record.leaves.store(true, Ordering::Relaxed);
     }
 
-    /// Has the connection close without any of its replies.
+    /// Makes the connection close without any of its replies.
     #[cold]
     pub fn exceed_limit(&mut self) {
         self.closing = true;
         self.is_over_limit = true;
     }
 
-    /// Publishes what CLIENT LIST shows of the session, while a transaction of so many commands runs or
-    /// outside of one.
+    /// Publishes the session's part of CLIENT LIST.
+    ///
+    /// `n_in_transaction` is the number of commands in the transaction that runs, if one does.
     pub fn publish(&self, n_in_transaction: Option<usize>) {
         self.publish_dialect();
         self.publish_state(n_in_transaction);
     }
 
-    /// Publishes its dialect. While its node is away, that is the one of what the client has not asked for,
-    /// so it must not come before the reply that tells the client.
+    /// Publishes its RESP version.
+    ///
+    /// While its node is away, notifications use this version. So it must not be published before the reply
+    /// that tells the client.
     #[inline]
     pub fn publish_dialect(&self) {
         self.record.resp.store(if self.resp == Resp::V3 { 3 } else { 2 }, Ordering::Relaxed);
     }
 
-    /// Publishes all but its dialect.
+    /// Publishes all but its RESP version.
     pub fn publish_state(&self, n_in_transaction: Option<usize>) {
         let record = &self.record;
         let n_queued = n_in_transaction.or_else(|| self.queue.as_ref().map(|queue| queue.len()));
@@ -337,12 +342,12 @@ impl Session {
         record.watched.store(self.watched.len() as u32, Ordering::Relaxed);
     }
 
-    /// Whether a part of the command under way has taken effect, and the next one is yet to come.
+    /// Whether a part of the command under way has taken effect and another part follows.
     pub fn is_between_parts(&self) -> bool {
         self.n_keys_done > 0
     }
 
-    /// Notes the memory of what waits for EXEC, and of what is watched.
+    /// Publishes the memory of the queue for EXEC and of the watched keys.
     #[inline]
     pub fn publish_footprint(&self) {
         let queue_bytes = self.queue.as_ref().map_or(0, |queue| queue.n_bytes());
@@ -351,13 +356,13 @@ impl Session {
         self.record.footprint.set(Part::Watches, watched_bytes);
     }
 
-    /// Has the record count the commands that it does not count yet. Only the connection's thread may.
+    /// Adds the commands that the record does not count yet. Only the connection's thread may do this.
     #[cold]
     pub fn count_commands(&mut self) {
         self.record.count_commands(std::mem::take(&mut self.n_commands));
     }
 
-    /// Publishes how much it is subscribed to.
+    /// Publishes the number of its subscriptions.
     pub fn publish_subscriptions(&self) {
         for kind in TopicKind::ALL {
             let n = self.record.topics.n_of(kind);
@@ -367,12 +372,12 @@ impl Session {
         self.record.set_listens(Listens::ToTopics, !self.record.topics.is_empty());
     }
 
-    /// Asks something of the connection's thread.
+    /// Makes a request to the connection's thread.
     pub fn ask(&self, request: Request) {
         self.request.set(self.request.get().max(Some(request)));
     }
 
-    /// CLIENT REPLY OFF and SKIP: takes back what was written from `start` on.
+    /// CLIENT REPLY OFF and SKIP: removes the bytes written from `start` on.
     #[cold]
     pub fn drop_unwanted(&mut self, start: usize, out: &mut Vec<u8>) {
         match self.replies {

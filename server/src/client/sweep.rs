@@ -1,9 +1,9 @@
-//! Commands that visit shards one after the other: KEYS, SCAN, RANDOMKEY.
+//! Commands that visit the shards one after the other: KEYS, SCAN, RANDOMKEY.
 //!
-//! A sweep goes from shard to shard by [`Sweep::shard_to_visit`], which needs no hold and skips shards that
-//! are empty by their published counts, and works by [`Sweep::step`], which holds one shard for a bounded
-//! while. The reply is written in one place, [`Sweep::end`], whichever way the end is reached: elements are
-//! collected as they stand in the reply, and when their number is known the header goes before them.
+//! A sweep goes from shard to shard by [`Sweep::shard_to_visit`], which needs no hold. It skips shards that
+//! are empty by their published counts. It works by [`Sweep::step`], which holds one shard for a bounded
+//! time. The reply is written in one place, [`Sweep::end`], whichever way the end is reached. Elements are
+//! collected in their reply form. When their number is known, the header is put before them.
 
 use std::time::Duration;
 
@@ -19,54 +19,54 @@ use braid_storage::{
 
 use crate::random::random;
 
-/// How many buckets a step visits: 224 keys at most, some 20 µs.
+/// The number of buckets that a step visits: at most 224 keys, about 20 µs.
 const STEP_BUCKETS: usize = 32;
 
-/// How many entries a bucket has room for.
+/// The capacity of a bucket, in entries.
 const BUCKET_ENTRIES: u64 = 7;
 
-/// The reply is collected in pieces of so many bytes, so that it is never moved as a whole, least of all
+/// The size of the pieces in which the reply is collected. So it is never moved as a whole, least of all
 /// under a hold.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// How many keys RANDOMKEY picks before it gives up: an expired one is no answer.
+/// The number of keys that RANDOMKEY picks before it gives up. An expired key is no reply.
 const RANDOM_TRIES: u32 = 100;
 
-/// How far a step went.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There may be more to do: [`Sweep::shard_to_visit`] says where, or ends the sweep.
+    /// There may be more to do: [`Sweep::shard_to_visit`] names the next shard, or ends the sweep.
     More,
     /// The reply is complete.
     Done,
 }
 
-/// A command on its way over the shards.
+/// A command that is visiting the shards.
 pub struct Sweep {
-    /// Where it goes on; none once the reply is complete.
+    /// The position at which it continues; none once the reply is complete.
     at: Option<Cursor>,
     /// The database.
     pub db: Db,
-    /// The dialect of the reply.
+    /// The RESP version of the reply.
     pub resp: Resp,
     seek: Seek,
     n_found: usize,
-    /// The elements that were found, in full pieces and one that is being filled.
+    /// The elements found, in full pieces and one that is being filled.
     pieces: Vec<Vec<u8>>,
     found: Vec<u8>,
-    /// What stands before the elements, once the reply is complete.
+    /// The bytes before the elements, once the reply is complete.
     header: Vec<u8>,
-    /// How many bytes the full pieces have.
+    /// The length of the full pieces, in bytes.
     n_bytes: usize,
-    /// Beyond so many bytes nobody will read the reply.
+    /// The length in bytes above which no client will read the reply.
     limit: usize,
-    /// How long its thread has worked on it.
+    /// The time for which its thread has worked on it.
     pub worked: Duration,
-    /// It runs from start to end under one hold.
+    /// Whether it runs from start to end under one hold.
     is_whole: bool,
 }
 
-/// What a sweep looks for.
+/// The target of a sweep.
 pub enum Seek {
     /// KEYS.
     Keys {
@@ -77,35 +77,36 @@ pub enum Seek {
     Scan {
         /// MATCH, unless all keys match.
         pattern: Option<Vec<u8>>,
-        /// How many of COUNT entries remain to be looked at.
+        /// The rest of COUNT: entries that remain to be visited.
         count: u64,
-        /// How many buckets may be looked at for them.
+        /// The number of buckets that may be visited for them.
         n_buckets: u64,
         /// TYPE, in lower case.
         kind: Option<Vec<u8>>,
     },
     /// PUBSUB CHANNELS and SHARDCHANNELS.
     Channels {
-        /// Of which kind.
+        /// The kind of the channels.
         kind: ChannelKind,
         /// The glob, unless all match.
         pattern: Option<Vec<u8>>,
     },
     /// RANDOMKEY.
     Random {
-        /// Picks that were expired so far.
+        /// The number of expired picks so far.
         n_tries: u32,
     },
 }
 
 impl Seek {
-    /// SCAN. As in Redis, it ends before it has seen COUNT entries once it has looked at ten times as many
-    /// buckets.
+    /// Creates the target of SCAN.
+    ///
+    /// As in Redis, SCAN ends before it has seen COUNT entries once it has visited ten times as many buckets.
     pub fn scan(pattern: Option<Vec<u8>>, count: u64, kind: Option<Vec<u8>>) -> Self {
         Seek::Scan { pattern, count, n_buckets: count.saturating_mul(10), kind }
     }
 
-    /// Whether an entry that is alive is part of the reply.
+    /// Whether a live entry belongs in the reply.
     fn wants(&self, entry: EntryRef<'_>) -> bool {
         let (pattern, kind) = match self {
             Seek::Keys { pattern } => (pattern, &None),
@@ -116,7 +117,7 @@ impl Seek {
             && pattern.as_ref().is_none_or(|pattern| glob_match(pattern, entry.key(), Case::Sensitive))
     }
 
-    /// Whether it has seen enough, wherever it stands.
+    /// Whether it has seen enough, at any position.
     fn is_satisfied(&self) -> bool {
         match self {
             Seek::Keys { .. } | Seek::Channels { .. } => false,
@@ -127,7 +128,7 @@ impl Seek {
 }
 
 impl Sweep {
-    /// A sweep over a client's database from `at` on; nothing is left to visit if that is no place.
+    /// Creates a sweep over a client's database from `at` on. If `at` is none, nothing is left to visit.
     pub fn new(db: Db, resp: Resp, at: Option<Cursor>, seek: Seek) -> Self {
         let mut sweep = Sweep {
             at,
@@ -149,13 +150,15 @@ impl Sweep {
         sweep
     }
 
-    /// Limits the reply to so many bytes; beyond them it ends where it is.
+    /// Limits the reply to `bytes`. Beyond them the sweep ends at its position.
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// Has it do no more than it may do under one hold, with which it runs from start to end.
+    /// Limits the sweep to the work allowed under one hold.
+    ///
+    /// It then runs from start to end under that hold.
     pub fn under_one_hold(mut self) -> Self {
         self.is_whole = true;
         self
@@ -171,9 +174,9 @@ impl Sweep {
         self.at.is_none()
     }
 
-    /// The shard where the next step is to be done; none if the reply is complete.
+    /// The shard of the next step; none if the reply is complete.
     ///
-    /// Ends the sweep, and so completes the reply, when it has seen enough or no shard is left that has keys.
+    /// Ends the sweep, and so completes the reply, when it has seen enough or no shard with keys is left.
     pub fn shard_to_visit(&mut self, keyspace: &Keyspace) -> Option<ShardId> {
         let at = self.at?;
         let next = match self.seek {
@@ -208,7 +211,7 @@ impl Sweep {
             Seek::Scan { count, .. } => {
                 let n_buckets = count.div_ceil(BUCKET_ENTRIES).min(STEP_BUCKETS as u64) as usize;
                 let n_visited = self.visit(shard, n_buckets);
-                // What ended a shard may have been a single bucket, and a shard that has keys is progress.
+                // A shard may end with a single bucket, and a shard with keys is progress.
                 let is_shards_end = self.at.is_some_and(|at| at.shard != shard.id());
                 let n_buckets = if is_shards_end { 1 } else { n_buckets };
                 if let Seek::Scan { count, n_buckets: n_left, .. } = &mut self.seek {
@@ -244,7 +247,7 @@ impl Sweep {
                     }
                     None => {}
                 }
-                // As long as the expired ones go, there is an end to them.
+                // While expired keys are removed, their number falls, so this ends.
                 if self.is_whole || shard.n_keys() == n_keys {
                     self.seek = Seek::Random { n_tries };
                 }
@@ -253,8 +256,9 @@ impl Sweep {
         }
     }
 
-    /// Collects what is wanted from some buckets, removes the expired keys there, and moves on. Returns how
-    /// many entries were there.
+    /// Collects the wanted entries of some buckets, removes the expired keys there, and moves on.
+    ///
+    /// Returns how many entries were there.
     fn visit(&mut self, shard: &mut Shard, n_buckets: usize) -> u64 {
         let at = self.at.expect("a sweep that has ended is not stepped");
         let now = shard.now();
@@ -281,7 +285,7 @@ impl Sweep {
         self.n_found += 1;
     }
 
-    /// Completes the reply, the only place that does. `cursor` is where SCAN is to go on, 0 if nowhere.
+    /// Completes the reply. No other function does. `cursor` is SCAN's next position, 0 at the end.
     fn end(&mut self, cursor: u64) {
         let mut reply = Reply::new(&mut self.header, self.resp);
         match self.seek {
@@ -306,7 +310,7 @@ impl Sweep {
         std::iter::once(header).chain(pieces).chain([found]).filter(|piece| !piece.is_empty()).collect()
     }
 
-    /// Gives up: nothing is visited any more, and the reply is empty for the caller to write an error.
+    /// Ends the sweep early, with an empty reply in which the caller can write an error.
     pub fn fail(&mut self) -> &mut Vec<u8> {
         self.at = None;
         self.pieces.clear();
@@ -320,14 +324,14 @@ fn is_alive(entry: EntryRef<'_>, now: Millis) -> bool {
     !has_expired(entry, now)
 }
 
-/// The cursor itself if its shard has keys, else the start of the next one that has.
+/// Returns the cursor itself if its shard has keys. Otherwise returns the start of the next shard that has.
 fn skip_empty(at: Cursor, keyspace: &Keyspace, db: Db) -> Option<Cursor> {
     let has_keys = |id: &ShardId| keyspace.n_keys_in(db, *id) > 0;
     let shard = shards(keyspace.router()).skip(at.shard.index()).find(has_keys)?;
     Some(if shard == at.shard { at } else { Cursor { shard, ..Cursor::default() } })
 }
 
-/// A shard, chosen by chance with the weight of its keys. None if there are no keys.
+/// Returns a random shard, weighted by the number of keys. None if there are no keys.
 fn random_cursor(keyspace: &Keyspace, db: Db) -> Option<Cursor> {
     let mut rank = random().checked_rem(keyspace.n_keys(db))?;
     let chosen = shards(keyspace.router()).find(|&shard| {
@@ -336,7 +340,7 @@ fn random_cursor(keyspace: &Keyspace, db: Db) -> Option<Cursor> {
         rank = rank.saturating_sub(n_keys);
         is_chosen
     });
-    // Keys that went between the two counts leave nothing chosen: then any that are left will do.
+    // If keys were removed between the two counts, no shard may be chosen. Then any remaining keys suffice.
     chosen
         .map(|shard| Cursor { shard, ..Cursor::default() })
         .or_else(|| skip_empty(Cursor::default(), keyspace, db))
@@ -354,7 +358,8 @@ mod tests {
         hash::{HashTags, KeyHasher},
     };
 
-    /// A keyspace of eight shards with keys `0`, `1` … of which every third has expired at time 10.
+    /// Creates a keyspace of eight shards with keys `0`, `1` and so on. Every third key has expired at time
+    /// 10.
     fn keyspace(n_keys: usize) -> (Keyspace, Vec<Shard>) {
         keyspace_of(3, n_keys)
     }

@@ -1,40 +1,41 @@
-//! What commands wait for.
+//! The conditions for which commands wait.
 
 use braid_protocol::reply::Reply;
 use braid_storage::{Awaits, WatchedKey};
 
 use crate::clock::Steady;
 
-/// What a command waits for.
+/// The wait of a command.
 pub struct Wait {
-    /// Any of these.
+    /// The keys, of which any ends the wait.
     pub keys: Vec<WaitedKey>,
     /// A key that the command writes when it is served.
     pub destination: Option<Box<[u8]>>,
-    /// After how many milliseconds it gives up; `None`: never.
+    /// The timeout in milliseconds; `None` for none.
     pub timeout: Option<u64>,
-    /// The deadline, by the clock that nobody sets.
+    /// The deadline, by the steady clock.
     pub deadline: Option<Steady>,
-    /// What it answers where it may not wait.
+    /// The reply where the command may not wait.
     pub nothing: Nothing,
-    /// The command's last words, where others take their place when it is served.
+    /// The replacements of the command's last words when it is served.
     pub last_words: Vec<Option<Vec<u8>>>,
-    /// Why.
+    /// The cause of the wait.
     pub cause: Cause,
 }
 
-/// Why a command waits.
+/// The reason why a command waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// It is a blocking command and found nothing.
     Nothing,
-    /// It must not write a key yet that is pinned.
+    /// It must not write a pinned key yet.
     Pinned,
 }
 
 impl Wait {
-    /// A wait for any of some keys, for so many milliseconds; `nothing` is the answer where the command may
-    /// not wait.
+    /// Creates a wait for any of some keys, with a timeout in milliseconds.
+    ///
+    /// `nothing` is the reply where the command may not wait.
     pub fn new(keys: Vec<WaitedKey>, timeout: Option<u64>, nothing: Nothing) -> Self {
         Self {
             keys,
@@ -47,25 +48,26 @@ impl Wait {
         }
     }
 
-    /// The same for a command that writes another key when it is served.
+    /// Adds another key that the command writes when it is served.
     pub fn with_destination(mut self, key: &[u8]) -> Self {
         self.destination = Some(key.into());
         self
     }
 
-    /// The same for a command whose last words mean something else now than when it is served: it is then run
-    /// with these.
+    /// Adds new last words, with which the command runs when it is served.
+    ///
+    /// The old ones have another meaning by then.
     pub fn with_last_words(mut self, words: Vec<Option<Vec<u8>>>) -> Self {
         self.last_words = words;
         self
     }
 
-    /// Whether the command has begun for its client: it is a blocking command that found nothing.
+    /// Whether the command has begun for its client, as a blocking command that found nothing.
     pub fn is_visible(&self) -> bool {
         self.cause == Cause::Nothing
     }
 
-    /// A wait until a key may be written.
+    /// Creates a wait until a key may be written.
     pub fn for_unpinning(key: WaitedKey) -> Self {
         Self { cause: Cause::Pinned, ..Self::new(vec![key], None, Nothing::Null) }
     }
@@ -73,13 +75,13 @@ impl Wait {
 
 /// A key that a command waits for.
 pub struct WaitedKey {
-    /// Which.
+    /// The key.
     pub key: WatchedKey,
     /// The state of the key that ends the wait.
     pub awaits: Awaits,
 }
 
-/// The answer of a command that got nothing.
+/// The reply of a command that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nothing {
     /// A null.
@@ -100,18 +102,18 @@ impl Nothing {
 
 /// Whether a command may wait, and whether it does.
 pub enum Waiting {
-    /// It may not: it runs between MULTI and EXEC, or is no blocking command.
+    /// It may not wait: it runs between MULTI and EXEC, or is no blocking command.
     MayNot,
-    /// It may.
+    /// It may wait.
     May,
-    /// It has to.
+    /// It must wait.
     Asked(Box<Wait>),
 }
 
-/// Why a wait ends without having been served.
+/// The reason why a wait ends unserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveUp {
-    /// Its time is up, or CLIENT UNBLOCK wants it to look so.
+    /// Its time is up, or CLIENT UNBLOCK makes it appear so.
     TimedOut,
     /// CLIENT UNBLOCK … ERROR.
     Unblocked,

@@ -12,22 +12,23 @@ const SLOT_BYTES: usize = 16;
 pub struct Watch {
     /// The key.
     pub key: WatchedKey,
-    /// Its stamp then.
+    /// Its stamp at that time.
     pub stamp: Stamp,
 }
 
-/// The keys that a client watches, in the order in which it began to. Reads as a slice of them.
+/// The keys that a client watches, in the order of their WATCH. Dereferences to a slice of them.
 #[derive(Debug, Default)]
 pub struct Watches {
     list: Vec<Watch>,
-    /// Position of each key in the list, so that a look-up takes the same time however many there are.
+    /// Position of each key in the list. So the time of a look-up does not depend on their number.
     by_place: HashMap<(Db, Routed), u32>,
     key_bytes: usize,
 }
 
 impl Watches {
-    /// Whether a key of a database is watched. Of two keys with one place, which only chance can make, the
-    /// second is not known.
+    /// Whether a key of a database is watched.
+    ///
+    /// If two keys have the same place, which only chance can cause, the second is not known.
     pub fn has(&self, db: Db, key: &Key<'_>) -> bool {
         let at = self.by_place.get(&(db, key.routed));
         at.is_some_and(|&at| *self.list[at as usize].key.bytes == *key.bytes)
@@ -40,7 +41,7 @@ impl Watches {
         self.list.push(watch);
     }
 
-    /// Takes out the last `n`, or all.
+    /// Removes and returns the last `n`, or all.
     pub fn take_last(&mut self, n: usize) -> Vec<Watch> {
         let Some(first) = self.list.len().checked_sub(n).filter(|&first| first > 0) else {
             return std::mem::take(self).list;
@@ -56,12 +57,12 @@ impl Watches {
         taken
     }
 
-    /// The keys, for a client that watches none any more.
+    /// The keys, for a client that no longer watches any.
     pub fn into_list(self) -> Vec<Watch> {
         self.list
     }
 
-    /// The memory that they take, `each_bytes` of which are for each key beside what is here.
+    /// The memory that they use. Each key uses `each_bytes` elsewhere.
     pub fn n_bytes(&self, each_bytes: usize) -> usize {
         let of_each = size_of::<Watch>() + size_of::<((Db, Routed), u32)>() + SLOT_BYTES + each_bytes;
         self.list.len() * of_each + self.key_bytes

@@ -1,7 +1,7 @@
-//! Lines for the system's log (`syslog-enabled`), in the form of RFC 3164 that C libraries give them.
+//! Lines for the system's log (`syslog-enabled`), in the RFC 3164 form of C libraries.
 //!
-//! The `syslog` crate's socket blocks: a system log that does not keep up would hold the server up. Here a
-//! line is lost instead.
+//! The `syslog` crate's socket blocks, so a slow system log would hold the server up. Here a line is lost
+//! instead.
 
 use std::{
     io,
@@ -14,10 +14,10 @@ use time::OffsetDateTime;
 use super::{Level, clock_time, month};
 use crate::config::SyslogFacility;
 
-/// Where the system's log is reached.
+/// The path of the system log's socket.
 pub const SOCKET: &str = "/dev/log";
 
-/// A way to the system's log.
+/// A connection to the system's log.
 #[derive(Debug)]
 pub struct Syslog {
     socket: UnixDatagram,
@@ -27,14 +27,15 @@ pub struct Syslog {
 }
 
 impl Syslog {
-    /// One that writes to a socket's path, under a name. That nobody listens there is not noticed, nor that
-    /// somebody does again later.
+    /// Creates a connection to a socket's path, under a name.
+    ///
+    /// It does not notice whether a log listens there, now or later.
     ///
     /// # Errors
     /// If the process may have no more sockets.
     pub fn new(path: &Path, facility: SyslogFacility, ident: &str) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        // A log that does not keep up must not hold clients up: what it does not take is lost there.
+        // A slow log must not hold clients up: lines that it does not take are lost.
         socket.set_nonblocking(true)?;
         Ok(Self { socket, path: path.to_owned(), facility: code(facility), ident: ident.to_owned() })
     }
@@ -50,7 +51,7 @@ impl Syslog {
     }
 }
 
-/// A facility's number.
+/// Returns the number of a facility.
 fn code(facility: SyslogFacility) -> u8 {
     match facility {
         SyslogFacility::User => 1,
@@ -65,7 +66,7 @@ fn code(facility: SyslogFacility) -> u8 {
     }
 }
 
-/// What a level is there, as in Redis.
+/// Returns the severity for a level, as in Redis.
 fn severity(level: Level) -> u8 {
     match level {
         Level::Warning => 4,
@@ -97,7 +98,7 @@ mod tests {
             let time = line.split_once('>').unwrap().1.split_at(15).0;
             assert_eq!(time.as_bytes()[3..15].iter().filter(|&&byte| byte == b':').count(), 2, "{line}");
         }
-        // One that takes nothing more does not stop the server.
+        // A log that takes no more lines does not stop the server.
         (0..10_000).for_each(|_| syslog.line(Level::Notice, "too many"));
         drop(log);
         std::fs::remove_file(&path).unwrap();

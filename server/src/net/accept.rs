@@ -1,4 +1,4 @@
-//! Whom an accepted connection goes to.
+//! The choice of a thread for an accepted connection.
 
 use std::{
     io::Write,
@@ -18,7 +18,7 @@ use crate::{
     verbose, warning_seldom,
 };
 
-/// What Redis says to a stranger who reaches an unprotected server.
+/// The reply of Redis to a remote client of an unprotected server.
 pub(super) const DENIED: &[u8] = b"-DENIED Braid is running in protected mode because protected mode is enabled and no password is \
 set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect \
 from external computers to Braid you may adopt one of the following solutions: 1) Just disable protected mode sending the \
@@ -29,10 +29,10 @@ the protected mode option to 'no', and then restarting the server. 3) If you sta
 restart it with the '--protected-mode no' option. 4) Set up an authentication password for the default user. NOTE: You \
 only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n";
 
-/// Lets a connection in or turns it away. It goes to the thread in use with the fewest connections.
+/// Accepts a connection or turns it away. It goes to the thread in use with the fewest connections.
 pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
     let config = server.config.load();
-    // Those that are on their way to their thread count, too.
+    // Connections on their way to their thread count, too.
     let n_connections = server.io_threads().iter().map(|peer| peer.n_connections()).sum::<u32>();
     if n_connections >= config.maxclients {
         stats.refused.add(1);
@@ -41,7 +41,7 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
         }
         return;
     }
-    // Nobody is told anything over TLS before the handshake.
+    // Over TLS nothing is sent before the handshake.
     if accepted.speaks == Speaks::Plain && server.turns_away(&accepted.peer) {
         stats.refused.add(1);
         turn_away(&mut accepted.stream, DENIED);
@@ -60,8 +60,9 @@ pub fn welcome(server: &Server, stats: &ThreadStats, mut accepted: Accepted) {
     fewest.send(Mail::Serve(Box::new(accepted)));
 }
 
-/// Says why, as far as the socket takes it at once, and closes. Over TLS nothing is said: there has been no
-/// handshake.
+/// Sends the reason, as far as the socket takes it at once, and closes.
+///
+/// Over TLS nothing is sent, because there has been no handshake.
 fn turn_away(stream: &mut Stream, why: &[u8]) {
     let _ = match stream {
         Stream::Tcp(stream) => stream.write(why),
@@ -70,10 +71,10 @@ fn turn_away(stream: &mut Stream, why: &[u8]) {
     };
 }
 
-/// Has a socket speak TLS.
+/// Makes a socket speak TLS.
 fn begin_tls(server: &Server, stream: Stream) -> Option<Stream> {
     let Stream::Tcp(socket) = stream else { return None };
-    // None where CONFIG SET has just turned it off.
+    // None if CONFIG SET has just turned it off.
     let rules = Arc::clone(&server.tls.load().as_ref()?.rules);
     match TlsStream::new(socket, rules) {
         Ok(stream) => Some(Stream::Tls(Box::new(stream))),
@@ -86,7 +87,7 @@ fn begin_tls(server: &Server, stream: Stream) -> Option<Stream> {
 
 fn set_options(stream: &Stream, keepalive: Option<Duration>) {
     let Stream::Tcp(stream) = stream else { return };
-    // A socket that cannot have these still works.
+    // A socket without these options still works.
     let _ = stream.set_nodelay(true);
     if let Some(interval) = keepalive {
         let third = (interval / 3).max(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Reading certificates and keys again when their files have changed (`tls-auto-reload-interval`).
+//! Reloading certificates and keys whose files have changed (`tls-auto-reload-interval`).
 //!
 //! A heavy-work thread does this between its works: files may be slow, and checking keys takes milliseconds.
 
@@ -14,21 +14,23 @@ use crate::{
     warning,
 };
 
-/// When the files were last looked at, and what they must not be read for again.
+/// The time of the last check, and the contents that must not be read again.
 pub(super) struct CertificateWatch {
     looked_at: Instant,
-    /// What could not be used. That has been logged, and stays so until something changes.
+    /// Contents that could not be used. The fault has been logged, and they stay refused until something
+    /// changes.
     refused: Option<Contents>,
 }
 
 impl CertificateWatch {
-    /// Has just looked.
+    /// Starts as if the files had just been checked.
     pub(super) fn new() -> Self {
         Self { looked_at: Instant::now(), refused: None }
     }
 
-    /// Looks at the files if it is time to, and has new connections go by what is there, if that has changed
-    /// and can be used.
+    /// Checks the files when the interval has passed.
+    ///
+    /// If they have changed and can be used, new connections use them.
     pub(super) fn look(&mut self, server: &Server) {
         let config = server.config.load_full();
         let Some(interval) = config.tls_auto_reload_interval else { return };
@@ -51,7 +53,7 @@ impl CertificateWatch {
                 }
                 self.refused = None;
             }
-            // A certificate may have been replaced, and its key not yet: the next look tells.
+            // A certificate may have been replaced and its key not yet. The next check decides.
             Err(why) => {
                 warning!("Certificates or keys have changed and cannot be used, those of before stay: {why}");
                 self.refused = Some(contents);

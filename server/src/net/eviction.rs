@@ -1,15 +1,15 @@
-//! Eviction: removes keys while more memory is in use than there may be.
+//! Eviction: removes keys while more memory is in use than `maxmemory` allows.
 //!
-//! A thread that is about to run a command that does more than read makes room first, with nothing held. It
-//! tries a shard at random, draws some keys there, and keeps the best of all that it has drawn in a pool, as
-//! Redis does; the best of the pool goes. What the pool says of a key may be long over, so the key is looked
-//! up again under its shard's hold. Each removal is a unit of its own: observers hear of it, and waiting
-//! nodes are served.
+//! A thread makes room before it runs a command that does more than read, with nothing held. It tries a
+//! random shard, draws some keys there, and keeps the best of all drawn keys in a pool, as Redis does. The
+//! best key of the pool is removed. The pool's data about a key may be out of date, so the key is looked up
+//! again under its shard's hold. Each removal is a unit of its own: observers learn of it, and waiting nodes
+//! are served.
 //!
-//! Whoever allocates pays: a writer evicts until there is room. Where that would take long, because
-//! `maxmemory` was lowered or something large has come, all threads go on with it in each of their turns, and
-//! writers are served meanwhile, as in Redis. For a large transaction there is room before it runs: what it
-//! adds comes at once.
+//! The allocating client pays: a writer evicts until there is room. That would take long after `maxmemory`
+//! was lowered or a large value has arrived. Then all threads continue it in each of their turns, and writers
+//! are served meanwhile, as in Redis. Room for a large transaction is made before it runs, because it adds
+//! all its data at once.
 
 use std::time::{Duration, Instant};
 
@@ -29,16 +29,16 @@ use crate::{
     telemetry::latency_monitor::{EVICTION_CYCLE, EVICTION_DEL},
 };
 
-/// How many keys a thread remembers that might go.
+/// The number of candidates that a thread remembers.
 const POOL_KEYS: usize = 16;
 
-/// After how many keys the thread looks at the clock.
+/// The number of keys after which the thread reads the clock.
 const CLOCK_EVERY: u32 = 8;
 
-/// At how many shards in a row that others hold it gives up for now.
+/// The number of held shards in a row after which the thread gives up.
 const BUSY_MAX: usize = 16;
 
-/// A key that might go.
+/// A key that may be evicted.
 struct Candidate {
     score: u64,
     db: Db,
@@ -47,9 +47,9 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Removes the key, if it is still there; says whether it was. Its shard is held.
+    /// Removes the key if it still exists, and returns whether it did. Its shard is held.
     fn evict(&self, held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> bool {
-        // It would be there again after the end.
+        // The last snapshot has the key already, so it would exist again after a restart.
         if thread.server().saves.has_last_cut() {
             return false;
         }
@@ -67,36 +67,37 @@ impl Candidate {
     }
 }
 
-/// What became of an attempt to remove a key.
+/// The result of an attempt to remove a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Evicted,
     /// Others hold the shards that were tried.
     Busy,
-    /// There is no key that may go.
+    /// No key may be evicted.
     Nothing,
 }
 
-/// How much longer a thread evicts for each MiB that a command is about to take.
+/// The additional eviction time for each MiB that a command will take.
 const EACH_WANTED_MIB: Duration = Duration::from_millis(1);
 const MIB: f64 = 1048576.0;
 
-/// How often a thread that evicts has the resident memory looked at: what keys leave behind may not fit those
-/// that come.
+/// The interval at which an evicting thread has the resident memory measured.
+///
+/// Freed space may not fit the new keys.
 const MEASURE_EVERY: Duration = Duration::from_millis(3);
 
 /// A thread's part in eviction.
 #[derive(Default)]
 pub struct Eviction {
-    /// Keys that might go, the best last.
+    /// Candidates, the best one last.
     pool: Vec<Candidate>,
-    /// By what they were chosen.
+    /// The policy by which they were chosen.
     policy: Option<EvictionPolicy>,
-    /// When it has last had the memory looked at.
+    /// The time at which it last had the memory measured.
     measured_at: Option<Instant>,
 }
 
-/// How keys are chosen under a policy of the configuration; not at all under `noeviction`.
+/// Returns how keys are chosen under a policy, or none under `noeviction`.
 fn choice(policy: MaxmemoryPolicy) -> Option<EvictionPolicy> {
     let (order, volatile_only) = match policy {
         MaxmemoryPolicy::AllkeysLru => (EvictionOrder::LeastRecent, false),
@@ -111,9 +112,10 @@ fn choice(policy: MaxmemoryPolicy) -> Option<EvictionPolicy> {
     Some(EvictionPolicy { order, volatile_only })
 }
 
-/// How long a thread evicts at a time at a `maxmemory-eviction-tenacity`, as in Redis: half a millisecond at
-/// 10, which is the default, a seventh more with each step from there on, and at 100 until there is room. A
-/// writer makes room for itself in a small part of that.
+/// Returns how long a thread evicts at a time under a `maxmemory-eviction-tenacity`, as in Redis.
+///
+/// It is half a millisecond at 10, the default, and 15 % more with each further step. At 100 it evicts until
+/// there is room. A writer makes room for itself in a small part of that.
 fn budget(tenacity: u32) -> Duration {
     const EACH_STEP: f64 = 1.15;
     match tenacity {
@@ -124,8 +126,11 @@ fn budget(tenacity: u32) -> Duration {
 }
 
 impl Eviction {
-    /// Removes keys until there is room for so many bytes more or its time is over, with nothing held. Says
-    /// whether threads should go on with it.
+    /// Removes keys until there is room for `wanted` more bytes or its time is over.
+    ///
+    /// Nothing is held.
+    ///
+    /// Returns whether threads should continue eviction.
     #[cold]
     pub fn make_room(&mut self, worker: &mut Worker<Job>, wanted: usize) -> bool {
         let began = timing::event_begins(&worker.thread);
@@ -158,7 +163,7 @@ impl Eviction {
                 server.memory.note_exceeding(false, server.started);
                 return false;
             }
-            // Nothing is to change under CLIENT PAUSE, and what is loaded is to be what was saved.
+            // Nothing may change under CLIENT PAUSE, and loaded data must equal the saved data.
             if server.keeps_all() || server.loading.is_on() {
                 return false;
             }
@@ -180,7 +185,7 @@ impl Eviction {
         is_exceeded
     }
 
-    /// Whether there is something to do in this turn of the thread's loop.
+    /// Whether there is eviction to do in this turn of the thread's loop.
     pub fn is_due(server: &Server) -> bool {
         is_above_limit() && !server.memory.is_exhausted.get() && !server.loading.is_on()
     }
@@ -205,7 +210,8 @@ impl Eviction {
         Attempt::Busy
     }
 
-    /// Draws keys of a shard; removes the best of the pool if that is one of the shard's, and says so.
+    /// Draws keys of a shard. If the pool's best key is in this shard, removes it and returns true.
+    ///
     /// Returns nothing if others hold the shard.
     fn draw(
         &mut self,
@@ -240,7 +246,7 @@ impl Eviction {
     }
 }
 
-/// Removes a key, if it is still there and nobody holds its shard.
+/// Removes a key if it still exists and its shard is idle.
 fn remove(worker: &mut Worker<Job>, candidate: &Candidate) -> bool {
     let removed = worker.with_shards(&[candidate.shard], |held, thread| {
         let now = started(held.shard(candidate.shard), thread.server());
@@ -249,13 +255,13 @@ fn remove(worker: &mut Worker<Job>, candidate: &Candidate) -> bool {
     matches!(removed, Some(Ok(true)))
 }
 
-/// Starts a shard, and gives its time.
+/// Starts a shard, and returns its time.
 fn started(shard: &mut Shard, server: &Server) -> Millis {
     let now = || server.clock.now();
     shard.start_at(now(), now)
 }
 
-/// A shard, from a random one on, that has keys which may go.
+/// Returns the first shard, from a random one on, that has keys to evict.
 fn shard_with_victims(server: &Server, policy: EvictionPolicy) -> Option<ShardId> {
     let keyspace = &server.keyspace;
     let n_shards = server.engine.n_shards();
@@ -275,7 +281,7 @@ mod tests {
         assert_eq!(budget(1), Duration::from_micros(50));
         assert_eq!(budget(10), Duration::from_micros(500));
         assert_eq!(budget(20).as_micros(), 2022);
-        // Some two minutes.
+        // About two minutes.
         assert!((110..130).contains(&budget(99).as_secs()));
         assert_eq!(budget(100), Duration::MAX);
     }

@@ -1,5 +1,4 @@
-//! Active expiry: removes keys, and fields of hashes, whose deadline has passed although nobody asks for
-//! them.
+//! Active expiry: removes expired keys and fields of hashes although no command uses them.
 
 use std::{
     collections::BTreeMap,
@@ -11,34 +10,35 @@ use braid_storage::{Db, ExpiryCursor, Lasting, ShardId, coordinator::Worker, tab
 
 use crate::{client::node::Job, run::unit, shared::thread_state::ThreadState};
 
-/// What a thread spends on looking for expired keys in a cycle of 100 ms, whatever it finds: one turn,
-/// because more in a row is met by more commands than one in a hundred. A million keys are looked at within
-/// half a minute.
+/// The time per cycle of 100 ms for searching expired keys, with or without success.
+///
+/// It is one turn: more turns in a row would delay more than one command in a hundred. A million keys are
+/// visited within half a minute.
 const SEARCH_BUDGET: Duration = TURN_BUDGET;
-/// What it spends in a cycle while it finds many: a quarter of a core, as Redis does at effort 1.
+/// The time per cycle while it finds many. It is a quarter of a core, as in Redis at effort 1.
 const REMOVAL_BUDGET: Duration = Duration::from_millis(25);
-/// How long one turn of the loop may take: commands wait no longer than this.
+/// The time for expiry in one turn of the loop. Commands wait no longer than this.
 const TURN_BUDGET: Duration = Duration::from_micros(250);
-/// How many buckets are looked at under one hold.
+/// The number of buckets that are visited under one hold.
 const STEP_BUCKETS: usize = 16;
 
-/// How many fields of hashes are removed under one hold.
+/// The number of hash fields that are removed under one hold.
 const STEP_FIELDS: usize = 64;
-/// How many fields of one shard's hashes are removed before the next shard has its turn.
+/// The number of removed fields in a shard's hashes after which the next shard follows.
 const VISIT_FIELDS: usize = 64 * 1024;
 
 /// A thread's share of expiry: every n-th shard.
 pub struct Expiry {
     first: usize,
     stride: usize,
-    /// The shard it stands at.
+    /// The current shard.
     shard: usize,
     visit: Visit,
     /// The cycle under way.
     cycle: Option<Cycle>,
 }
 
-/// How far it has come in a shard.
+/// The progress in a shard.
 #[derive(Default)]
 struct Visit {
     keys: ExpiryCursor,
@@ -51,22 +51,23 @@ struct Cycle {
     spent: Duration,
     n_seen: u64,
     n_expired: u64,
-    /// Shards passed since the cycle began: one round is enough.
+    /// Shards passed since the cycle began. One round is enough.
     n_shards: usize,
-    /// The keys with a deadline that it has met, by database.
+    /// The keys with a deadline that the cycle has met, by database.
     met: BTreeMap<Db, Lasting>,
 }
 
 impl Cycle {
-    /// Redis's rule: more than a tenth of what is looked at has expired, so there is more to gain.
+    /// Whether more can be gained. By Redis's rule, more than a tenth of the visited keys has expired.
     fn is_fruitful(&self) -> bool {
         self.n_expired * 10 > self.n_seen
     }
 }
 
 impl Cycle {
-    /// Tells which share of what was looked at had expired, and how long the rest lasts: on average over the
-    /// last cycles, as in Redis.
+    /// Records which share of the visited keys had expired, and the lifetimes of the others.
+    ///
+    /// Both are averages over the last cycles, as in Redis.
     fn tell(&self, thread: &ThreadState) {
         if !self.met.is_empty() {
             thread.server().average_ttls.follow(&self.met);
@@ -89,17 +90,17 @@ impl Expiry {
         self.cycle = Some(Cycle::default());
     }
 
-    /// Gives up the cycle under way.
+    /// Cancels the cycle under way.
     pub fn end_cycle(&mut self) {
         self.cycle = None;
     }
 
-    /// Whether the cycle under way has more to do.
+    /// Whether the cycle under way has more work.
     pub fn is_behind(&self) -> bool {
         self.cycle.is_some()
     }
 
-    /// Does one turn's share; returns how long it took.
+    /// Does one turn's share, and returns how long it took.
     pub fn step(&mut self, worker: &mut Worker<Job>) -> Duration {
         let Some(mut cycle) = self.cycle.take() else { return Duration::ZERO };
         let began = Instant::now();
@@ -135,7 +136,7 @@ impl Expiry {
 }
 
 impl Visit {
-    /// Does one piece of work under the shard's hold; says whether there may be more.
+    /// Does one piece of work under the shard's hold. Returns whether there may be more.
     fn step(&mut self, worker: &mut Worker<Job>, id: ShardId, now: Millis, cycle: &mut Cycle) -> bool {
         let keyspace = &worker.thread.server().keyspace;
         let has_keys = !self.keys_are_done && keyspace.has_in(id, Counts::n_deadlines);
@@ -144,8 +145,8 @@ impl Visit {
             return false;
         }
         let stepped = worker.with_shards(&[id], |held, thread| {
-            // Asked under the hold: nothing expires once CLIENT PAUSE has answered, nor while the append-only
-            // file is loaded.
+            // Checked under the hold: nothing expires once CLIENT PAUSE has answered, nor while the
+            // append-only file is loaded.
             if thread.server().is_paused() || thread.server().loading.is_on() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Heavy-work threads: they run what takes long, so that no socket waits behind it.
+//! Heavy-work threads: they run long work, so that no socket waits for it.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -20,20 +20,21 @@ use crate::{
     },
 };
 
-/// How long a heavy-work thread sleeps at most between rounds of returning memory to the system.
+/// The longest sleep of a heavy-work thread between rounds of returning memory to the system.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// How often a spare thread looks whether the others are stuck, while work waits.
+/// The interval at which a spare thread checks for stuck threads, while work waits.
 const SPARE_LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// How long what programs have left in Lua is collected before heavy work is looked for.
+/// The time for collecting the garbage of Lua programs before heavy work is looked for.
 const COLLECTS_FOR: Duration = Duration::from_millis(2);
 
-/// How many steps of freeing are done before heavy work is looked for.
+/// The number of freeing steps before heavy work is looked for.
 const STEPS_AT_A_TIME: usize = 16;
 
-/// Runs heavy work until the server stops. At normal priority: a niced holder of shards is preempted for
-/// seconds.
+/// Runs heavy work until the server stops.
+///
+/// It runs at normal priority: a holder of shards at lower priority is preempted for seconds.
 pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let engine = Arc::clone(&server.engine);
     let n_regular = server.heavy.len() - SPARE_THREADS;
@@ -42,7 +43,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     let mut certificates = (index == server.io_threads().len()).then(CertificateWatch::new);
     while !server.stopping.load(Ordering::Relaxed) {
         worker.thread.renew_budget();
-        // While a log is loaded nobody is served who could wait behind that.
+        // While a log is loaded no client is served that could wait for that work.
         if !worker.is_reserved()
             && let Some(share) = server.loading.take_share()
         {
@@ -50,10 +51,10 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             continue;
         }
         let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
-        // Those that stand in begin where others are stuck.
+        // Spare threads begin work when others are stuck.
         let may_begin =
             may_begin && spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
-        // Large garbage must not pile up: each command may make as much again.
+        // Large garbage must not pile up: each command may produce as much again.
         while braid_storage::has_much_large_garbage() && braid_storage::reclaim_large() {}
         let worked = may_begin && worker.take_heavy();
         // A long record is written before the next one is made.
@@ -73,8 +74,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             .offloaded_waiting
             .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
         if worker.is_reserved() {
-            // Its job may hold shards when it comes: nothing else is begun here. Whoever brings it, or stops
-            // the server, unparks.
+            // Its job may hold shards when it arrives, so nothing else begins here. The thread that brings
+            // it, or stops the server, unparks this one.
             flush_retired();
             if !worked {
                 braid_storage::settle_before_sleep();
@@ -87,7 +88,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         if spare.is_some() {
             flush_retired();
             if !worked && server.engine.heavy_is_empty() && worker.thread.offloaded.is_empty() {
-                // Who brings heavy work unparks all.
+                // A thread that brings heavy work unparks all.
                 braid_storage::settle_before_sleep();
                 parker.park();
             } else if !worked {
@@ -95,15 +96,16 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             }
             continue;
         }
-        // By turns, so that neither keeps the other waiting for long.
+        // The two take turns, so that neither delays the other for long.
         if let Some(certificates) = &mut certificates {
             certificates.look(server);
         }
         let has_freed = !server.holds_heavy.load(Ordering::Relaxed) && free_some();
-        // What tables gave up meanwhile is freed here or nowhere: others' flushes do not reach it.
+        // Memory that tables gave up meanwhile is freed here or never: other threads' flushes do not reach
+        // it.
         flush_retired();
         if has_freed {
-            // Whoever wants this core has something more urgent to do.
+            // Any other thread that wants this core has more urgent work.
             std::thread::yield_now();
         } else if !worked {
             braid_storage::settle_before_sleep();
@@ -113,8 +115,9 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
     }
 }
 
-/// Frees some of what waits to be freed, for a few milliseconds but for very many bytes in one piece; says
-/// whether there was anything.
+/// Frees some garbage, and returns whether there was any.
+///
+/// It takes a few milliseconds, or longer for very many bytes in one piece.
 fn free_some() -> bool {
     let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| braid_storage::reclaim()).count();
     braid_storage::reclaim_large() || n_steps > 0

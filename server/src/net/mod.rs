@@ -1,5 +1,6 @@
-//! The threads that serve sockets, each one event loop with its share of the connections; and those that do
-//! heavy work.
+//! The threads that serve sockets, and the heavy-work threads.
+//!
+//! Each of the first is an event loop with its share of the connections.
 
 mod accept;
 mod certificate_watch;

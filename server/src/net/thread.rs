@@ -1,4 +1,4 @@
-//! The event loop of a thread: reads, runs, writes.
+//! The event loop of an I/O thread: it reads, runs and writes.
 
 mod batch;
 mod connections;
@@ -64,119 +64,120 @@ use crate::{
 
 /// The token of the thread's own wake-ups.
 pub const WAKER: Token = Token(usize::MAX);
-/// How much is read from a socket at a time.
+/// The bytes that are read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
-/// How long freeing large values and flushed databases may take in one turn of the loop.
+/// The time for freeing large values and flushed databases in one turn of the loop.
 const RECLAIM_BUDGET: Duration = Duration::from_micros(200);
-/// The same when very much waits: a client that makes much garbage is slowed down.
+/// The same when very much garbage waits. It slows down a client that makes much garbage.
 const FLOODED_BUDGET: Duration = Duration::from_millis(2);
-/// After so many rounds of the cron without a read a thread gives memory back.
+/// The rounds of the cron without a read after which a thread returns memory.
 const IDLE_CRONS: u32 = 5;
-/// How often the thread looks after timeouts, expiry and the configuration.
+/// The interval at which the thread checks timeouts, expiry and the configuration.
 const CRON_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The most finished nodes that are taken back before sockets are served: each may be a reply to write.
+/// The maximum of finished nodes that are taken back before sockets are served. Each may be a reply to write.
 const FINISHED_AT_A_TIME: usize = 64;
 
 /// A thread that serves sockets.
 pub struct IoThread {
     worker: Worker<Job>,
     poll: Poll,
-    /// A connection is taken out while it is being served. It keeps its place until its node is back, so a
-    /// node never comes back to a stranger.
+    /// A connection is taken out while it is served. It keeps its slot until its node is back, so a node
+    /// never returns to another connection.
     connections: Slab<Option<Box<Connection>>>,
     buffer: Box<[u8]>,
-    /// What connections with TLS read and write; nothing as long as there are none.
+    /// The buffers that connections with TLS read into and write from. They are empty until there is such a
+    /// connection.
     ciphertext: Ciphertext,
     /// The TLS handshakes that are under way.
     handshakes: Handshakes,
-    /// Kept for its space; taken out while a connection is served.
+    /// Kept for its space, and taken out while a connection is served.
     batch: Option<Box<Batch>>,
-    /// What is left to do of the batch.
+    /// The rest of the batch's budget.
     budget: Budget,
-    /// What becomes of the input that is being served.
+    /// The owner of the input that is being served.
     input_for: InputFor,
-    /// Replies of the connection that is being served; kept for its space.
+    /// Replies of the connection that is being served. Kept for its space.
     out: Vec<u8>,
     /// Listening sockets at which connections may wait.
     accepting: Vec<Token>,
     /// Connections with more to read than one turn's share.
     again: Vec<usize>,
-    /// Nodes whose work is done, and that are yet to be taken back.
+    /// Nodes whose work is done and that have not been taken back yet.
     finished: VecDeque<Box<Node<Job>>>,
-    /// Commands that visit shards in turn.
+    /// Commands that visit the shards one after the other.
     sweeps: VecDeque<Box<Node<Job>>>,
-    /// Commands that CLIENT PAUSE holds back, in the order in which they came.
+    /// Commands that CLIENT PAUSE holds back, in the order of their arrival.
     postponed: BTreeMap<u64, Box<Node<Job>>>,
-    /// How many were ever held back.
+    /// The number of commands that were ever held back.
     n_postponed: u64,
-    /// When commands that wait for keys give up, and the connections' places.
+    /// The deadlines of commands that wait for keys, with the slots of their connections.
     deadlines: BTreeSet<(Steady, usize)>,
-    /// Who is subscribed to what.
+    /// The subscriptions of this thread's clients.
     subscribers: Subscribers,
-    /// What is still to be forgotten of clients that tracked.
+    /// State of clients that no longer track, which shards have not forgotten yet.
     forgetting: VecDeque<Leftover>,
-    /// Whether the last turn has got on with that; else the shards are held, and the next round of the cron
-    /// will.
+    /// Whether the last turn has made progress with that. If not, the shards are held, and the next round of
+    /// the cron tries again.
     is_forgetting: bool,
-    /// Where the search for keys to forget goes on.
+    /// The shard at which the search for keys to forget continues.
     limited_at: usize,
-    /// How far its queue of notifications has been read, and who waits for what of it.
+    /// The position in this thread's queue of notifications, and its waiting connections and nodes.
     giving: Giving,
-    /// The places of connections whose replies wait for the log.
+    /// The slots of connections whose replies wait for the log.
     awaiting_log: Vec<usize>,
-    /// Connections that are held back for a while.
+    /// Connections that are held back for a time.
     resting: Vec<Resting>,
-    /// Those whose WAITAOF waits for the disk.
+    /// Clients whose WAITAOF waits for the disk.
     awaiting_sync: Vec<AwaitingSync>,
-    /// Those whose WAIT or WAITAOF waits for replicas, which there are none of: for its time.
+    /// Clients whose WAIT or WAITAOF waits for replicas. There are none, so they wait until their timeout.
     awaiting_replicas: Vec<AwaitingSync>,
-    /// What was on disk when it last looked at those that wait for that.
+    /// The synced position when the clients that wait for the disk were last checked.
     synced_seen: Option<Ticket>,
-    /// It is to look at all of them, whatever is on disk.
+    /// Whether all of them must be checked, wherever the synced position is.
     must_look_at_waits: bool,
     expiry: super::expiry::Expiry,
     eviction: Eviction,
     next_cron: Instant,
     sampler: Sampler,
-    /// When the last commands of this turn ended, if any ran.
+    /// The time at which the last commands of this turn ended, if any ran.
     served_at: Option<Instant>,
-    /// When this turn began, if it is told where the time of commands goes.
+    /// The time at which this turn began, if latencies are divided into their parts.
     woke_at: Option<Instant>,
-    /// How many times in a row the cron has found that nothing had been read since the time before.
+    /// How many consecutive rounds of the cron have found no read since the round before.
     n_idle_crons: u32,
     n_reads_seen: u64,
     purges_seen: u64,
     config: Arc<Config>,
     config_seen: u64,
-    /// All clients together may take so many bytes (`maxmemory-clients`).
+    /// The memory in bytes that all clients together may use (`maxmemory-clients`).
     clients_limit: u64,
-    /// An output limit may be another one since connections were last held against them.
+    /// Whether an output limit may have changed since connections were last compared with it.
     may_be_over: bool,
     limits: Limits,
 }
 
 /// A connection that is held back.
 pub(super) struct Resting {
-    /// Until then, in milliseconds of uptime.
+    /// The end of the rest, in milliseconds of uptime.
     until: u64,
     began: Instant,
-    /// The command that this stands for the work of.
+    /// The command for whose work the rest stands.
     works_on: Option<&'static Registered>,
     node: Box<Node<Job>>,
 }
 
-/// A client that waits until what it has written is on disk.
+/// A client that waits until its writes are on disk.
 pub(super) struct AwaitingSync {
     ticket: Ticket,
     wanted: AwaitSync,
-    /// Until then, in milliseconds of uptime.
+    /// The end of the wait, in milliseconds of uptime.
     until: u64,
     node: Box<Node<Job>>,
 }
 
 impl IoThread {
-    /// Makes the thread's loop; `poll` already reports its waker.
+    /// Creates the thread's loop. `poll` already reports its waker.
     pub fn new(server: &'static Server, index: usize, poll: Poll) -> Self {
         let state = ThreadState::new(index, server);
         let config = server.config.load_full();
@@ -270,7 +271,8 @@ impl IoThread {
                 }
             }
             self.accept();
-            // After what the events have brought about, whose replies may wait for it, and before the writes.
+            // This comes after the commands of the events, whose replies may wait for notifications. It comes
+            // before the writes.
             let gave_from = self.give_out();
             for slot in std::mem::take(&mut self.again) {
                 self.go_on(slot);
@@ -283,8 +285,8 @@ impl IoThread {
             self.step_sweeps();
             self.step_expiry();
             if Eviction::is_due(self.server()) && self.eviction.make_room(&mut self.worker, 0) {
-                // It may go on for long: whoever wants this core, such as a client on the same machine, is
-                // not to wait for a slice to end.
+                // Eviction may take long. Another thread on this core, such as a client on the same machine,
+                // should not wait for a time slice to end.
                 std::thread::yield_now();
             }
             self.limit_tracking(self.server());
@@ -292,7 +294,7 @@ impl IoThread {
             self.reclaim();
             self.worker.thread.collect_lua(RECLAIM_BUDGET);
             self.end_overdue_waits();
-            // A turn that has served somebody knows the time well enough.
+            // The time after the last served commands is exact enough.
             now = self.served_at.take().unwrap_or_else(Instant::now);
             if now >= self.next_cron {
                 self.worker.thread.leave_to_others();
@@ -301,12 +303,12 @@ impl IoThread {
             self.step_log();
             timing::event_ends(LOOP, woke_at, &self.worker.thread);
         }
-        // What others have logged behind it could not be written else.
+        // Without this, later records of other threads could not be written.
         self.worker.thread.publish_log();
         Ok(())
     }
 
-    /// Waits for events, or only collects them if there is something to do.
+    /// Waits for events, or only collects them if there is work to do.
     fn wait(&mut self, events: &mut Events, now: Instant) -> io::Result<()> {
         let peer = &self.server().threads[self.worker.thread.index];
         // Commands that hold nothing may have sent something.
@@ -330,7 +332,7 @@ impl IoThread {
         }
     }
 
-    /// Whether there is something to do that nobody announces.
+    /// Whether there is work to do that no wake-up announces.
     fn has_work_left(&self) -> bool {
         !self.again.is_empty()
             || !self.accepting.is_empty()
@@ -345,7 +347,7 @@ impl IoThread {
             || self.worker.thread.has_unpublished()
     }
 
-    /// Until the cron, or until the first command that waits for keys gives up.
+    /// The time until the cron, or until the first waiting command gives up.
     fn time_to_sleep(&self, now: Instant) -> Duration {
         let mut to_cron = self.next_cron.saturating_duration_since(now);
         if !self.server().threads[self.worker.thread.index].notifications.is_empty() {
@@ -382,12 +384,13 @@ impl IoThread {
         }
     }
 
-    /// Takes back nodes whose work is done, oldest first. One that comes again meanwhile has its turn later.
+    /// Takes back nodes whose work is done, oldest first. A node that finishes again meanwhile has its turn
+    /// later.
     fn take_finished(&mut self) {
         if self.finished.is_empty() {
             let server = self.server();
             let mut nodes = server.threads[self.worker.thread.index].inbox.take();
-            // Mostly there are none.
+            // Usually there are none.
             let Some(first) = nodes.next() else { return };
             self.finished.push_back(first);
             self.finished.extend(nodes);
@@ -414,7 +417,7 @@ impl IoThread {
                 self.forget_wait(node.job.session.origin.slot);
                 node.job.task = Task::Commands;
                 if node.job.n_run < node.job.commands.len() && !node.job.session.record.is_killed() {
-                    // It could not be served where it was claimed.
+                    // The node could not be served where it was claimed.
                     self.submit_commands(node);
                     return;
                 }
@@ -428,7 +431,7 @@ impl IoThread {
             }
             Task::Sweep(_) => self.conclude_sweep(&mut node),
             Task::Commands if node.job.n_run < node.job.commands.len() => {
-                // A pause holds the rest back, one of them has panicked, or it was offloaded.
+                // A pause holds the rest back, a command has panicked, or a command was offloaded.
                 let (next, words) = command_lookup::next(&node.job);
                 let server = self.server();
                 if server.holds_back(next.spec.flags, || {
@@ -450,7 +453,7 @@ impl IoThread {
         self.comply(node);
     }
 
-    /// Puts the reply of a sweep over all shards with what its connection is sent.
+    /// Adds the reply of a sweep over all shards to the output of its connection.
     fn conclude_sweep(&mut self, node: &mut Node<Job>) {
         let Task::Sweep(sweep) = &mut node.job.task else { unreachable!("it is a sweep's node") };
         if sweep.is_over_limit() {
@@ -458,7 +461,7 @@ impl IoThread {
         }
         let durability = &self.worker.thread.server().durability;
         if durability.aof.holds_back_reads() {
-            // It has read what others have written meanwhile.
+            // The sweep has read data that others have written meanwhile.
             node.job.ticket = node.job.ticket.max(durability.last_ticket());
         }
         let pieces = sweep.take_reply();
@@ -472,11 +475,11 @@ impl IoThread {
         }
     }
 
-    /// Does what a node asks for after its work, and gives it back to its connection then.
+    /// Serves the request of a node after its work, then returns it to its connection.
     fn comply(&mut self, mut node: Box<Node<Job>>) {
         match node.job.session.request.take() {
             Some(Request::Sleep { millis, .. }) => {
-                // It may have asked for this as well.
+                // The command may have made this request as well.
                 node.job.session.ask(Request::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.rest(node, millis, None);
@@ -505,9 +508,10 @@ impl IoThread {
         }
     }
 
-    /// Sends what has come together of replies to commands of which more are under way, as it is much: who
-    /// reads has it sooner, and of who has left that is known before the rest is made, which does not run
-    /// then.
+    /// Sends a large part of the replies early, while more commands are under way.
+    ///
+    /// The client has these replies sooner. A client that has left is noticed before the rest is computed,
+    /// which then does not run.
     fn send_ahead(&mut self, job: &mut Job) {
         let durability = &self.server().durability;
         if durability.aof.is_writing() && job.ticket > durability.aof.reached() {
@@ -523,7 +527,7 @@ impl IoThread {
         }
     }
 
-    /// Gives a node back to its connection, which goes on with the replies in it.
+    /// Returns a node to its connection, which continues with the replies in it.
     fn give_back(&mut self, mut node: Box<Node<Job>>) {
         let slot = node.job.session.origin.slot;
         let mut replies = std::mem::take(&mut node.job.reply);
@@ -551,7 +555,7 @@ impl IoThread {
             durability.redeem(std::mem::take(&mut connection.promised));
             self.worker.thread.server().wake_who_awaits_log();
         }
-        // A sweep's replies are there already.
+        // A sweep's replies are already in the backlog.
         let is_answered = !(replies.is_empty() && connection.backlog.is_empty());
         if durability.aof.is_writing() && is_answered && ticket > durability.aof.reached() {
             connection.ticket = ticket;
@@ -567,16 +571,16 @@ impl IoThread {
         self.go_on(slot);
     }
 
-    /// Ends a command that has visited the shards in turn.
+    /// Ends a command that has visited the shards one after the other.
     fn finish_sweep(&self, node: &Node<Job>, nanos: u64, reply_bytes: usize) {
         let (command, words) = command_lookup::next(&node.job);
-        // It was when it began.
+        // MONITOR showed the command when it began.
         let was_shown = true;
         let ran = Ran { command, words, session: &node.job.session, reply_bytes, was_shown };
         finish::tell(&ran, Times { alone: Some(nanos), ..Times::default() }, &self.worker.thread);
     }
 
-    /// Gives expiry a share of this turn.
+    /// Does a turn's share of expiry.
     fn step_expiry(&mut self) {
         if self.expiry.is_behind() {
             if self.server().is_paused() {
@@ -588,8 +592,8 @@ impl IoThread {
         }
     }
 
-    /// Takes over what CONFIG SET has changed: at the beginning of each turn, so that it holds for whatever
-    /// is sent after its reply.
+    /// Applies a changed configuration at the beginning of a turn. So it holds for all commands that are sent
+    /// after the reply to CONFIG SET.
     fn heed_config(&mut self) {
         let server = self.server();
         // Acquire pairs with the Release in `Server::set_config`.
@@ -613,7 +617,7 @@ impl IoThread {
         }
     }
 
-    /// Lets in a turn's share of who waits to be.
+    /// Accepts a turn's share of the waiting connections.
     fn accept(&mut self) {
         let server = self.server();
         let stats = self.worker.thread.stats();
@@ -648,7 +652,7 @@ impl IoThread {
             server.sample_rates();
             server.end_hot_keys_in_time();
         }
-        // The first thread hears of connections, but a script may keep it.
+        // The first thread accepts connections, but a script may occupy it.
         if self.worker.thread.index == 0 || server.is_kept_by_script(0) {
             self.accepting = server.listening.tokens();
         }
@@ -656,7 +660,7 @@ impl IoThread {
         self.give_back_memory(server);
     }
 
-    /// Gives memory back once the thread has had nothing to read for a while.
+    /// Returns memory once the thread has had nothing to read for a time.
     fn give_back_memory(&mut self, server: &Server) {
         let purges = server.purges.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.purges_seen, purges) != purges {
@@ -673,7 +677,7 @@ impl IoThread {
         }
     }
 
-    /// Frees what was too much to free under a hold, for a share of this turn.
+    /// Frees garbage that was too large for a hold, for a share of this turn.
     fn reclaim(&mut self) {
         if braid_storage::wants_idle_threads() {
             self.worker.thread.wake_heavy = true;

@@ -1,4 +1,4 @@
-//! Publish and subscribe, and invalidations of copies: subscribers and their notifications.
+//! Publish and subscribe, and invalidations of cached copies: subscribers and their notifications.
 
 pub mod notifications;
 pub mod pattern_tree;

@@ -1,10 +1,12 @@
-//! A thread's queue of notifications: what was published, monitored and invalidated for its clients, in the
-//! order of the holds.
+//! A thread's queue of messages, monitored commands and invalidations for its clients.
 //!
-//! Anybody may add to it, under a hold; only its thread reads it. It never refuses: what is published must
-//! reach its subscribers. So it is bounded by its sources. A client whose command has added to a queue that
-//! holds more than [`HIGH_BYTES`] is held back before its *next* command, with nothing held, until the queue
-//! has fallen to [`LOW_BYTES`]. The thread of the queue reads on whatever its own clients wait for, so each
+//! They have the order of the holds.
+//!
+//! Any thread may add to the queue under a hold. Only its own thread reads it. The queue never refuses,
+//! because messages must reach their subscribers. So its sources bound it. A client whose command has added
+//! to a queue with more than [`HIGH_BYTES`] is held back before its *next* command. It holds nothing, and
+//! waits until the queue has fallen to [`LOW_BYTES`]. The queue's thread keeps reading whatever its own
+//! clients wait for, so each such wait ends.
 //! such wait ends.
 
 use std::{
@@ -29,24 +31,24 @@ use crate::{
     },
 };
 
-/// A message that was published.
+/// A published message.
 #[derive(Debug)]
 pub struct Message {
-    /// Of what kind its channel is.
+    /// The kind of its channel.
     pub kind: ChannelKind,
-    /// The channel and what was published, as the protocol writes them: the same in both dialects and for all
-    /// subscribers.
+    /// The channel and the payload in the form of the protocol. It is the same in both RESP versions and for
+    /// all subscribers.
     pub body: Shareable,
-    /// Where the channel's name stands in there.
+    /// The range of the channel's name in the body.
     name: Range<usize>,
-    /// The patterns that somebody is subscribed to and that the channel's name matches.
+    /// Subscribed patterns that match the channel's name.
     pub patterns: SmallVec<[Name; 2]>,
-    /// Who published it.
+    /// The publishing client.
     pub publisher: ClientId,
 }
 
 impl Message {
-    /// A message on a channel whose name matches some patterns.
+    /// Creates a message on a channel whose name matches some patterns.
     pub fn new(
         kind: ChannelKind,
         channel: &[u8],
@@ -65,40 +67,40 @@ impl Message {
         Message { kind, body: Shareable::new(body), name, patterns, publisher }
     }
 
-    /// Where it was published.
+    /// The channel of the message.
     pub fn channel(&self) -> &[u8] {
         &self.body.bytes()[self.name.clone()]
     }
 }
 
-/// What the writer of replies reserves for a bulk string, beside its bytes.
+/// The space that the writer of replies reserves for a bulk string besides its bytes.
 const BULK_BYTES: usize = 32;
 
-/// What the threads are told of, each by a queue of its own.
+/// A notification to a thread, through its queue.
 #[derive(Debug)]
 pub enum Notification {
-    /// A connection is subscribed to something.
+    /// A connection has subscribed to a topic.
     Joined(Place, TopicKind, Name),
-    /// It is so no more.
+    /// A connection has unsubscribed from a topic.
     Left(Place, TopicKind, Name),
-    /// Something was published to which connections of the thread are subscribed, or were a moment ago.
+    /// A message to which connections of the thread are subscribed, or were a moment ago.
     Published(Arc<Message>),
-    /// A connection is shown commands from here on (MONITOR), or no more.
+    /// A connection is shown commands from here on (MONITOR), or no longer.
     Monitors(Place, bool),
-    /// A client's command ran, which monitoring clients are shown in this line.
+    /// A client's command ran, and monitoring clients receive this line.
     Observed(ClientId, Arc<[u8]>),
-    /// A client keeps copies of keys in this way from here on, under this number.
+    /// A client tracks keys in this mode from here on, under this number.
     Tracks(Place, ClientId, TrackerNumber, Arc<Mode>),
-    /// It does so no more, and this is left of it on the shards.
+    /// A client no longer tracks, and this state of it remains on the shards.
     TracksNoMore(Place, TrackerNumber, Box<Leftover>),
-    /// Copies that clients of the thread keep are of no use any more.
+    /// Cached copies of the thread's clients are out of date.
     Invalidated(Whom, Arc<Invalidation>),
 }
 
 impl Notification {
-    /// The memory that it takes while it waits, what it shares with other threads' included.
+    /// The memory that it uses while it waits, including shared data.
     pub fn n_bytes(&self) -> u64 {
-        // Allocations have headers, and a shared value its counts.
+        // Allocations have headers, and a shared value has its counts.
         const SHARED: usize = 32;
         let further = match self {
             Notification::Joined(..)
@@ -120,28 +122,29 @@ impl Notification {
     }
 }
 
-/// A connection's place in its thread.
+/// A connection's slot on its thread.
 pub type Place = usize;
 
-/// Above so many bytes a queue holds back the clients whose commands add to it.
+/// The size in bytes above which a queue holds clients back that add to it.
 pub const HIGH_BYTES: u64 = 1 << 20;
-/// They go on when it holds no more than this.
+/// The size in bytes at which they continue.
 pub const LOW_BYTES: u64 = HIGH_BYTES / 2;
 
-/// What waits to be given to a thread's clients.
+/// The queued notifications for a thread's clients.
 #[derive(Default)]
 pub struct Notifications {
     queue: SegQueue<Notification>,
-    /// How many were ever added; each is counted before it is in the queue.
+    /// The number of notifications ever added. Each is counted before it is in the queue.
     n_added: AtomicU64,
-    /// The memory of those that are in the queue.
+    /// The memory of the queued notifications.
     n_bytes: AtomicU64,
-    /// How many of the thread's clients wait for queues to empty.
+    /// The number of the thread's clients that wait for queues to empty.
     n_held_back: AtomicU32,
 }
 
 impl Notifications {
-    /// Adds one; says whether the queue is too full for its author to go on after the command.
+    /// Adds a notification. Returns whether the queue is too full for its author to continue after the
+    /// command.
     pub fn add(&self, notification: Notification) -> bool {
         let n_bytes = notification.n_bytes();
         self.n_added.fetch_add(1, Ordering::Relaxed);
@@ -150,46 +153,46 @@ impl Notifications {
         before + n_bytes > HIGH_BYTES
     }
 
-    /// How many were ever added: whoever has read as many has read all that is in the queue now.
+    /// The number ever added. A reader that has read this many has read all that are queued now.
     pub fn n_added(&self) -> u64 {
         self.n_added.load(Ordering::Relaxed)
     }
 
-    /// Whether none waits.
+    /// Whether no notification waits.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The memory of those that wait.
+    /// The memory of the waiting notifications.
     pub fn n_bytes(&self) -> u64 {
         self.n_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes the first. Only the thread of the queue may; it then reports the bytes by
+    /// Takes the first one. Only the queue's thread may do this. It then reports the bytes with
     /// [`Notifications::read`].
     pub fn pop(&self) -> Option<Notification> {
         self.queue.pop()
     }
 
-    /// Notes that so many bytes have left the queue; says whether it has just fallen to [`LOW_BYTES`], so
-    /// that clients may go on.
+    /// Subtracts read bytes. Returns whether the queue has just fallen to [`LOW_BYTES`], so that clients may
+    /// continue.
     #[must_use]
     pub fn read(&self, n_bytes: u64) -> bool {
-        // SeqCst: pairs with `is_full`. A thread that holds a client back counts it first and looks at the
-        // bytes then, and here the bytes fall before the counts are looked at: one of the two sees the other.
+        // SeqCst: pairs with `is_full`. A thread that holds a client back first counts it and then reads the
+        // bytes. Here the bytes fall before the counts are read. So one of the two sees the other.
         let before = self.n_bytes.fetch_sub(n_bytes, Ordering::SeqCst);
         before > LOW_BYTES && before - n_bytes <= LOW_BYTES
     }
 
-    /// Whether a client that is held back must go on waiting.
+    /// Whether a client that is held back must keep waiting.
     pub fn is_full(&self) -> bool {
         // SeqCst: pairs with `read`.
         self.n_bytes.load(Ordering::SeqCst) > LOW_BYTES
     }
 
-    /// Says how many of the thread's clients wait for queues to empty.
+    /// Sets the number of the thread's clients that wait for queues to empty.
     pub fn hold_back(&self, n_clients: usize) {
-        // SeqCst: pairs with `holds_back`, as told in `read`.
+        // SeqCst: pairs with `holds_back`, as described in `read`.
         self.n_held_back.store(n_clients as u32, Ordering::SeqCst);
     }
 

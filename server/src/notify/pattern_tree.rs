@@ -1,8 +1,10 @@
-//! Names that belong to no shard (patterns of channels, prefixes of keys), and who listens to each.
+//! Patterns of channels and prefixes of keys, with the listeners to each.
 //!
-//! A publisher reads all of them under a hold, so it takes no lock: it sees an immutable tree, and whoever
-//! changes the tree replaces it by one that shares all nodes but those on the way to the name. A change costs
-//! the same whether there are ten names or a million.
+//! These names belong to no shard.
+//!
+//! A publisher reads all of them under a hold, so it takes no lock: it sees an immutable tree. A change
+//! replaces the tree by one that shares all nodes except those on the path to the name. A change costs the
+//! same with ten names and with a million.
 
 use std::sync::{
     Arc,
@@ -14,17 +16,17 @@ use braid_storage::{Audience, KeyHasher, glob::literal_len};
 
 use crate::notify::subscriptions::Name;
 
-/// How many bits of a name's hash choose the branch at one level.
+/// The number of bits of a name's hash that choose the branch at one level.
 const BITS: u32 = 4;
 const N_BRANCHES: usize = 1 << BITS;
-/// How many names a leaf has before it becomes a branch. Where the hash has no bits left, leaves have as many
-/// as there are.
+/// The number of names at which a leaf becomes a branch. Where the hash has no bits left, leaves have no
+/// limit.
 const LEAF_MAX: usize = 16;
 
-/// Who listens to each of some names.
+/// The listeners to each of some names.
 pub struct Audiences {
     tree: ArcSwap<Tree>,
-    /// How many names the tree has, to be read without it.
+    /// The number of names in the tree, readable without it.
     n_names: AtomicUsize,
     hasher: KeyHasher,
     n_begun: AtomicU64,
@@ -36,16 +38,16 @@ pub struct Tree {
     root: Arc<Node>,
 }
 
-/// A name that somebody listens to.
+/// A name with listeners.
 #[derive(Clone)]
 pub struct Heard {
     /// The name.
     pub name: Name,
-    /// Who listens.
+    /// The listeners.
     pub audience: Audience,
-    /// How much of it stands for itself if it is a pattern.
+    /// The length of its literal start, if it is a pattern.
     pub n_literal: usize,
-    /// Its place in the order in which the names came.
+    /// Its place in the order in which the names were added.
     pub begun: u64,
     hash: u64,
 }
@@ -73,7 +75,7 @@ impl Default for Audiences {
 }
 
 impl Audiences {
-    /// How many names there are. Exact for a holder of a shard, if they change with all shards held.
+    /// The number of names. It is exact for a holder of a shard, if names change with all shards held.
     pub fn len(&self) -> usize {
         self.n_names.load(Ordering::Relaxed)
     }
@@ -83,12 +85,12 @@ impl Audiences {
         self.len() == 0
     }
 
-    /// The names as they are now.
+    /// The current names.
     pub fn load(&self) -> arc_swap::Guard<Arc<Tree>> {
         self.tree.load()
     }
 
-    /// Who listens to a name, as it was when the names were loaded.
+    /// The listeners to a name, as of the time when the names were loaded.
     pub fn find<'t>(&self, tree: &'t Tree, name: &[u8]) -> Option<&'t Audience> {
         tree.root.find(self.hash(name), name)
     }
@@ -97,7 +99,7 @@ impl Audiences {
         self.hasher.hash(name).0
     }
 
-    /// A connection of a thread listens to a name.
+    /// Adds a name to which a connection of a thread listens.
     pub fn add(&self, name: &Name, thread: usize) {
         let begun = self.n_begun.fetch_add(1, Ordering::Relaxed);
         let hash = self.hash(name);
@@ -120,7 +122,7 @@ impl Audiences {
         self.n_names.fetch_add(n_new, Ordering::Relaxed);
     }
 
-    /// A connection of a thread listens to a name no more.
+    /// Removes a name to which a connection of a thread no longer listens.
     pub fn remove(&self, name: &Name, thread: usize) {
         let hash = self.hash(name);
         let mut n_gone = 0;
@@ -148,8 +150,9 @@ impl Tree {
 }
 
 impl Node {
-    /// A copy of the node in which the names of a leaf, the one for `hash`, are changed. `depth` is the
-    /// node's.
+    /// Returns a copy of the node with changed names in the leaf for `hash`.
+    ///
+    /// `depth` is the node's depth.
     fn with(&self, hash: u64, depth: u32, change: impl FnOnce(&mut Vec<Heard>)) -> Node {
         match self {
             Node::Leaf(all) => {
@@ -192,20 +195,20 @@ impl Node {
     }
 }
 
-/// The branch that takes a full leaf's place.
+/// Returns the branch that replaces a full leaf.
 fn split(all: Vec<Heard>, depth: u32) -> Node {
     let mut leaves: [Vec<Heard>; N_BRANCHES] = Default::default();
     all.into_iter().for_each(|heard| leaves[branch_of(heard.hash, depth)].push(heard));
     Node::Branch(leaves.map(|leaf| Arc::new(Node::Leaf(leaf))))
 }
 
-/// The names of a branch that has so few that a leaf does as well: a reader need not visit what is empty.
+/// Returns the names of a branch that fit in a leaf. Then readers visit no empty nodes.
 fn merged(children: &[Arc<Node>; N_BRANCHES]) -> Option<Vec<Heard>> {
     let mut n_names = 0;
     for child in children {
         let Node::Leaf(all) = &**child else { return None };
         n_names += all.len();
-        // Half, so that a name that comes and goes does not split and merge each time.
+        // Half, so that adding and removing one name does not split and merge each time.
         if n_names > LEAF_MAX / 2 {
             return None;
         }
@@ -224,7 +227,7 @@ mod tests {
     use super::*;
 
     impl Node {
-        /// How many nodes, and names in leaves, another tree has that this one does not share.
+        /// The number of nodes, and of names in leaves, that only another tree has.
         fn n_new(&self, other: &Arc<Node>) -> usize {
             match (self, &**other) {
                 (_, Node::Leaf(all)) => 1 + all.len(),
@@ -282,7 +285,7 @@ mod tests {
         assert_eq!(audiences.load().root.n_nodes(), 1, "nothing is left to visit");
     }
 
-    /// A list of patterns that is copied at each change costs n steps for the n-th.
+    /// Checks against a list that is copied at each change, which costs n steps for the n-th.
     #[test]
     fn a_change_copies_no_more_with_many_names_than_with_few() {
         let audiences = Audiences::default();

@@ -1,21 +1,20 @@
-//! Publish and subscribe: who is subscribed to what, and how a message reaches them.
+//! Publish and subscribe: the subscribers, and the path of a message to them.
 //!
 //! A channel belongs to a shard, as a key would, and the shard counts its subscribers by thread
 //! ([`braid_storage::Shard::subscribe`]). SUBSCRIBE and PUBLISH hold that shard. A pattern belongs to no
-//! shard: whoever subscribes to one holds all of them. So there is one order of all that happens to a
-//! channel, and it is the order in which its events are [sent](Notification) to the threads, under the hold:
-//! the message once to each thread that has subscribers, and to the subscriber's own thread that it has come
-//! or gone. Each thread reads its notifications in that order and knows, at each message, which of its
-//! connections are subscribed.
+//! shard, so PSUBSCRIBE holds all of them. So all events of a channel have one order. In this order they are
+//! [sent](Notification) to the threads, under the hold. A message is sent once to each thread with
+//! subscribers. A change of subscriptions is sent to the subscriber's own thread. Each thread reads its
+//! notifications in that order, and knows at each message which of its connections are subscribed.
 //!
-//! # What a client sees
+//! # Order of messages and replies
 //!
-//! Messages and replies of a connection meet in one stream. From the notification that its subscriptions have
-//! changed until the reply to the command that changed them is written, messages are held back: they come
-//! after the reply. And a thread that has run such a command writes the reply when it has read its
-//! notifications so far: what came earlier goes before it.
+//! Messages and replies to a connection meet in one stream. Messages are held back from the notification of
+//! changed subscriptions until the reply to the command is written, and follow that reply. A thread that has
+//! run such a command writes the reply when it has read its notifications so far. So earlier messages precede
+//! it.
 //!
-//! How a queue of notifications is bounded is told in [`crate::notify::notifications`].
+//! [`crate::notify::notifications`] describes how a queue of notifications is bounded.
 
 use std::sync::{
     Arc,
@@ -34,37 +33,37 @@ use crate::{
     },
 };
 
-/// What all threads share of it.
+/// The shared state of publish and subscribe.
 #[derive(Default)]
 pub struct PubSub {
-    /// Changed with all shards held, so it does not change for who holds one; and by who takes leave, which
-    /// nobody waits for.
+    /// Changed with all shards held, so it is constant for a holder of a shard. Leaving clients change it,
+    /// too, for which no other client waits.
     pub patterns: Audiences,
     n_channels: [AtomicU64; ChannelKind::ALL.len()],
-    /// The channels of keyspace events that are subscribed to by name. Their shards have them, too; but
+    /// The channels of keyspace events that are subscribed to by name. Their shards have them, too. But
     /// events happen in other shards, so these change with all shards held, like patterns.
     pub event_channels: Audiences,
-    /// How many subscriptions can meet events of keys, and of kinds of events.
+    /// The number of subscriptions that can match each channel of keyspace events.
     n_event_listeners: [AtomicU64; EventChannel::ALL.len()],
 }
 
 impl PubSub {
-    /// How many channels have subscribers.
+    /// The number of channels with subscribers.
     pub fn n_channels(&self, kind: ChannelKind) -> u64 {
         self.n_channels[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// A channel has its first subscriber.
+    /// Counts a channel with its first subscriber.
     pub fn channel_began(&self, kind: ChannelKind) {
         self.n_channels[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A channel has lost its last one.
+    /// Removes a channel that has lost its last subscriber from the count.
     pub fn channel_ended(&self, kind: ChannelKind) {
         self.n_channels[kind as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A connection of a thread is subscribed to something. What its shard keeps of that is the caller's.
+    /// Adds a subscription of a thread's connection. The caller updates the shard's own data.
     pub fn joined(&self, kind: TopicKind, name: &Name, thread: usize) {
         if let Some(audiences) = self.audiences(kind, name) {
             audiences.add(name, thread);
@@ -72,7 +71,7 @@ impl PubSub {
         self.count_event_listeners(kind, name, |n| n.fetch_add(1, Ordering::Relaxed));
     }
 
-    /// It is so no more.
+    /// Removes a subscription of a thread's connection.
     pub fn left(&self, kind: TopicKind, name: &Name, thread: usize) {
         if let Some(audiences) = self.audiences(kind, name) {
             audiences.remove(name, thread);
@@ -80,7 +79,7 @@ impl PubSub {
         self.count_event_listeners(kind, name, |n| n.fetch_sub(1, Ordering::Relaxed));
     }
 
-    /// Where names are kept that are not their shards' alone.
+    /// The place of names that are not their shards' alone.
     fn audiences(&self, kind: TopicKind, name: &[u8]) -> Option<&Audiences> {
         match kind {
             TopicKind::Pattern => Some(&self.patterns),
@@ -94,12 +93,12 @@ impl PubSub {
         }
     }
 
-    /// Whether somebody may hear of events by channels of a kind.
+    /// Whether a subscriber may receive events by channels of a kind.
     pub fn hears_events(&self, channel: EventChannel) -> bool {
         self.n_event_listeners[channel as usize].load(Ordering::Relaxed) > 0
     }
 
-    /// The patterns that a channel's name matches, in the order in which they came, and who listens to each.
+    /// The patterns that match a channel's name, with their listeners, in order of addition.
     fn matching(&self, channel: &[u8]) -> (SmallVec<[Name; 2]>, SmallVec<[Audience; 2]>) {
         if self.patterns.is_empty() {
             return Default::default();
@@ -114,9 +113,10 @@ impl PubSub {
         matching.into_iter().map(|(_, name, audience)| (name, audience)).unzip()
     }
 
-    /// Publishes on a channel, with its shard held: `audience` is of those who are subscribed to it by name.
-    /// Sends the message by `notify` to each thread concerned, and gives the number of subscriptions that it
-    /// meets.
+    /// Publishes on a channel with its shard held, and returns the number of matched subscriptions.
+    ///
+    /// `audience` contains the subscribers by name. The message is sent with `notify` to each of their
+    /// threads.
     pub fn publish(
         &self,
         kind: ChannelKind,

@@ -1,22 +1,21 @@
-//! What connections are sent that did not ask for it: bytes that may be for many of them.
+//! Pushed output: bytes that a client did not request, shareable between clients.
 
 use std::sync::Arc;
 
-/// Bytes of at least this length are shared by the connections that they are for; shorter ones are copied to
-/// each.
+/// The length from which bytes are shared by their connections. Shorter ones are copied to each.
 const SHARED_BYTES: usize = 2048;
 
-/// Bytes for one connection or more.
+/// Bytes for one or more connections.
 #[derive(Debug)]
 pub enum Shareable {
-    /// They are copied to each.
+    /// Bytes that are copied to each connection.
     Copied(Vec<u8>),
-    /// All have the same.
+    /// Bytes that all connections share.
     Shared(Arc<[u8]>),
 }
 
 impl Shareable {
-    /// Bytes as they are sent.
+    /// Makes bytes shareable in the form that suits their length.
     pub fn new(bytes: Vec<u8>) -> Self {
         if bytes.len() < SHARED_BYTES { Shareable::Copied(bytes) } else { Shareable::Shared(bytes.into()) }
     }
@@ -30,28 +29,28 @@ impl Shareable {
     }
 }
 
-/// What one connection is sent: a head of its own kind, and the rest that others are sent, too.
+/// The output to one connection: its own head, and the rest, which others receive, too.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
-    /// What depends on the connection's dialect, or on why it is sent the rest.
+    /// The part that depends on the connection's RESP version, or on the notification's reason.
     pub head: &'a [u8],
-    /// What does not.
+    /// The part that does not depend on them.
     pub rest: &'a Shareable,
 }
 
 impl<'a> Given<'a> {
-    /// Something that is the same for all.
+    /// Creates output that is the same for all connections.
     pub fn whole(rest: &'a Shareable) -> Self {
         Given { head: b"", rest }
     }
 
-    /// Something for this connection alone.
+    /// Creates output for this connection alone.
     pub fn told(head: &'a [u8]) -> Self {
         const NOTHING: &Shareable = &Shareable::Copied(Vec::new());
         Given { head, rest: NOTHING }
     }
 
-    /// How many bytes it is.
+    /// The length in bytes.
     pub fn n_bytes(&self) -> usize {
         self.head.len() + self.rest.bytes().len()
     }

@@ -1,4 +1,4 @@
-//! What a client is subscribed to.
+//! The subscriptions of a client.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use braid_storage::{ChannelKind, glob::literal_len};
 
 use crate::client::footprint::NAME_BYTES;
 
-/// What one can be subscribed to.
+/// A kind of subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicKind {
     /// A channel (SUBSCRIBE).
@@ -33,8 +33,7 @@ impl TopicKind {
         }
     }
 
-    /// Whether who is subscribed to something may hear of keyspace events. Such subscriptions come and go
-    /// with all shards held.
+    /// Whether a subscription may receive keyspace events. Such subscriptions change with all shards held.
     pub fn meets_events(self, name: &[u8]) -> bool {
         EventChannel::ALL.iter().any(|channel| channel.is_met_by(self, name))
     }
@@ -51,17 +50,17 @@ impl TopicKind {
 /// The channels on which keyspace events are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventChannel {
-    /// A key's: what happens to it.
+    /// A key's channel, with its events.
     Keyspace,
-    /// An event's: the keys to which it happens.
+    /// An event's channel, with its keys.
     Keyevent,
 }
 
 impl EventChannel {
-    /// Both.
+    /// Both channels.
     pub const ALL: [EventChannel; 2] = [EventChannel::Keyspace, EventChannel::Keyevent];
 
-    /// What the channels' names begin with.
+    /// The prefix of the channels' names.
     pub const fn prefix(self) -> &'static [u8] {
         match self {
             EventChannel::Keyspace => b"__keyspace@",
@@ -69,7 +68,7 @@ impl EventChannel {
         }
     }
 
-    /// Whether who is subscribed to something may hear of events by such a channel.
+    /// Whether a subscription may receive events by such a channel.
     pub fn is_met_by(self, kind: TopicKind, name: &[u8]) -> bool {
         match kind {
             TopicKind::Channel => name.starts_with(self.prefix()),
@@ -85,17 +84,17 @@ impl EventChannel {
 /// The name of a channel, or a pattern.
 pub type Name = Arc<[u8]>;
 
-/// What a client is subscribed to. The client's own commands change it; others look at it when its user loses
+/// The subscriptions of a client. Its own commands change them. Other threads check them when its user loses
 /// a right to channels.
 #[derive(Debug, Default)]
 pub struct Subscriptions(Mutex<Option<Box<Topics>>>);
 
 #[derive(Debug, Default)]
 struct Topics {
-    /// With when each was added.
+    /// The names, with the order of their addition.
     by_kind: [HashMap<Name, u64>; TopicKind::ALL.len()],
     n_added: u64,
-    /// The memory that the names take.
+    /// The memory of the names.
     n_bytes: usize,
 }
 
@@ -104,7 +103,7 @@ impl Subscriptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of a kind, in the order in which they were added.
+    /// The names of a kind, in the order of their addition.
     pub fn of(&self, kind: TopicKind) -> Vec<Name> {
         let topics = self.topics();
         let mut names: Vec<_> = topics.iter().flat_map(|topics| &topics.by_kind[kind as usize]).collect();
@@ -112,7 +111,7 @@ impl Subscriptions {
         names.into_iter().map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// Adds one; gives its name if it is new.
+    /// Adds a subscription, and returns its name if it is new.
     pub fn add(&self, kind: TopicKind, name: &[u8]) -> Option<Name> {
         let mut topics = self.topics();
         let Topics { by_kind, n_added, n_bytes } = &mut **topics.get_or_insert_default();
@@ -127,7 +126,7 @@ impl Subscriptions {
         Some(name)
     }
 
-    /// Takes one away; gives its name if it was there.
+    /// Removes a subscription, and returns its name if it existed.
     pub fn remove(&self, kind: TopicKind, name: &[u8]) -> Option<Name> {
         let mut topics = self.topics();
         let Topics { by_kind, n_bytes, .. } = &mut **topics.as_mut()?;
@@ -137,7 +136,7 @@ impl Subscriptions {
         Some(name)
     }
 
-    /// Takes up to `n_max` away, of any kind.
+    /// Removes up to `n_max` subscriptions of any kind.
     pub fn take_some(&self, n_max: usize) -> Vec<(TopicKind, Name)> {
         let mut taken = Vec::new();
         for kind in TopicKind::ALL {
@@ -152,22 +151,22 @@ impl Subscriptions {
         taken
     }
 
-    /// How many there are of a kind.
+    /// The number of subscriptions of a kind.
     pub fn n_of(&self, kind: TopicKind) -> usize {
         self.topics().as_ref().map_or(0, |topics| topics.by_kind[kind as usize].len())
     }
 
-    /// The memory that all of them take.
+    /// The memory of all subscriptions.
     pub fn n_bytes(&self) -> usize {
         self.topics().as_ref().map_or(0, |topics| topics.n_bytes)
     }
 
-    /// Whether there are none.
+    /// Whether there are no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.topics().is_none()
     }
 
-    /// Whether something holds for all names of all kinds.
+    /// Whether a predicate holds for all names of all kinds.
     pub fn all(&self, holds: impl Fn(TopicKind, &[u8]) -> bool) -> bool {
         let topics = self.topics();
         let of_kind =
@@ -175,7 +174,7 @@ impl Subscriptions {
         topics.as_ref().is_none_or(|topics| TopicKind::ALL.into_iter().zip(&topics.by_kind).all(of_kind))
     }
 
-    /// Whether one of them can meet keyspace events.
+    /// Whether one of them can match keyspace events.
     pub fn meet_events(&self) -> bool {
         !self.all(|kind, name| !kind.meets_events(name))
     }

@@ -1,4 +1,4 @@
-//! Which keys clients keep copies of (CLIENT TRACKING), and what they are to be told when those change.
+//! The keys that clients track (CLIENT TRACKING), and the invalidations of their copies.
 
 use std::{
     cell::Cell,
@@ -16,43 +16,43 @@ use crate::{
     notify::{pattern_tree::Audiences, subscriptions::Name},
 };
 
-/// Of which keys a client hears.
+/// The keys whose changes a client wants to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Those that it has read.
+    /// The keys that it has read.
     Read,
-    /// Those that it has read with the command behind CLIENT CACHING YES.
+    /// The keys that it has read with the command after CLIENT CACHING YES.
     OptIn,
-    /// Those that it has read, but for the command behind CLIENT CACHING NO.
+    /// The keys that it has read, except with the command after CLIENT CACHING NO.
     OptOut,
-    /// All that begin with one of its prefixes.
+    /// All keys that begin with one of its prefixes.
     Broadcast,
 }
 
-/// What a client has asked for with CLIENT TRACKING.
+/// The options of CLIENT TRACKING.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// Of which keys it hears.
+    /// The keys of interest.
     pub interest: Interest,
-    /// Another client, which is told in its place.
+    /// Another client, which receives the invalidations in its place.
     pub redirect: Option<ClientId>,
-    /// Not of what it changes itself.
+    /// Whether its own changes are left out.
     pub noloop: bool,
-    /// What keys begin with, if it hears of keys by that; sorted.
+    /// The prefixes of the keys of interest, if it uses them, in order.
     pub prefixes: Vec<Name>,
 }
 
-/// CLIENT TRACKING, as a session has it.
+/// The state of CLIENT TRACKING in a session.
 #[derive(Debug)]
 pub struct Tracking {
-    /// The number under which what it reads is remembered. It is new each time a client begins to track.
+    /// The number under which its reads are remembered. It is new each time a client begins to track.
     pub number: TrackerNumber,
-    /// What was asked for.
+    /// The options of the request.
     pub mode: Arc<Mode>,
-    /// The shards that remember what it has read.
+    /// The shards that remember its reads.
     pub marks: Marks,
-    /// CLIENT CACHING was the last command, or the last before MULTI: it takes the next one's keys in, or
-    /// leaves them out.
+    /// Whether CLIENT CACHING was the last command, or the last before MULTI. It includes the next command's
+    /// keys, or excludes them.
     pub is_caching: bool,
 }
 
@@ -60,17 +60,17 @@ pub struct Tracking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TrackerNumber(pub u64);
 
-/// Some shards, a bit each.
+/// A set of shards, one bit each.
 #[derive(Clone, Debug, Default)]
 pub struct Marks(Box<[Cell<u64>]>);
 
 impl Marks {
-    /// No shard of so many.
+    /// Creates an empty set for `n_shards` shards.
     pub fn none_of(n_shards: usize) -> Self {
         Self(vec![Cell::new(0); n_shards.div_ceil(64)].into())
     }
 
-    /// All shards of so many.
+    /// Creates a set of all `n_shards` shards.
     pub fn all_of(n_shards: usize) -> Self {
         let all = Self::none_of(n_shards);
         (0..n_shards).for_each(|shard| all.add(ShardId(shard as u16)));
@@ -83,13 +83,13 @@ impl Marks {
         word.set(word.get() | 1 << (shard.0 % 64));
     }
 
-    /// Takes a shard away.
+    /// Removes a shard.
     pub fn remove(&self, shard: ShardId) {
         let word = &self.0[usize::from(shard.0) / 64];
         word.set(word.get() & !(1 << (shard.0 % 64)));
     }
 
-    /// The first shard from `from` on.
+    /// Returns the first shard from `from` on.
     pub fn first_from(&self, from: usize) -> Option<ShardId> {
         let mut from = from;
         while let Some(word) = self.0.get(from / 64) {
@@ -103,12 +103,13 @@ impl Marks {
     }
 }
 
-/// What shards know of a client that is told of no more changes.
+/// The state that shards keep of a client that no longer tracks.
 #[derive(Debug)]
 pub struct Leftover {
-    /// What it has read; or that somebody hears of all changes, if nobody does any more.
+    /// The client as a reader of keys. If it is none, the shards know only that a client hears of all
+    /// changes, and none does any more.
     pub reader: Option<Reader>,
-    /// Where.
+    /// The shards that have this state.
     pub shards: Marks,
 }
 
@@ -124,32 +125,32 @@ impl Tracking {
     }
 }
 
-/// What has changed.
+/// The invalidation of keys.
 #[derive(Debug)]
 pub struct Invalidation {
-    /// Which keys; none: all of them.
+    /// The keys; none for all of them.
     pub keys: Option<SmallVec<[Box<[u8]>; 1]>>,
-    /// Whose command it was; client 0 is none.
+    /// The client of the changing command; client 0 is none.
     pub author: ClientId,
 }
 
-/// Who is to be told.
+/// The recipients of an invalidation.
 #[derive(Clone, Debug)]
 pub enum Whom {
     /// Clients that have read the key.
     Readers(SmallVec<[TrackerNumber; 2]>),
-    /// Those who hear of all keys that begin so.
+    /// Clients that track all keys with a prefix.
     Prefix(Name),
-    /// All who keep copies of anything.
+    /// All tracking clients.
     Everybody,
-    /// A client to which another one's are redirected.
+    /// A client to which another client's invalidations are redirected.
     Redirected(ClientId),
 }
 
-/// What all threads share of it.
+/// The shared state of tracking.
 #[derive(Default)]
 pub struct Trackers {
-    /// Prefixes that somebody hears of. They are added with all shards held, so who holds one misses none.
+    /// The tracked prefixes. They are added with all shards held, so a holder of one misses none.
     pub prefixes: Audiences,
     n_keys: AtomicU64,
     n_readers: AtomicU64,
@@ -159,60 +160,61 @@ pub struct Trackers {
 }
 
 impl Trackers {
-    /// How many keys are remembered.
+    /// The number of remembered keys.
     pub fn n_keys(&self) -> u64 {
         self.n_keys.load(Ordering::Relaxed)
     }
 
-    /// How many pairs of a key and a reader are.
+    /// The number of pairs of a key and a reader.
     pub fn n_readers(&self) -> u64 {
         self.n_readers.load(Ordering::Relaxed)
     }
 
-    /// How many prefixes there are.
+    /// The number of prefixes.
     pub fn n_prefixes(&self) -> usize {
         self.prefixes.len()
     }
 
-    /// The number of a client that begins to track.
+    /// Returns the number for a client that begins to track.
     pub fn next_number(&self) -> TrackerNumber {
         TrackerNumber(self.n_begun.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Sets how many keys may be remembered.
+    /// Sets the maximum of remembered keys.
     pub fn set_max_keys(&self, max: Option<usize>) {
         self.max_keys.store(max.unwrap_or(0) as u64, Ordering::Relaxed);
     }
 
-    /// Above how many keys there are too many; they may be remembered for a moment.
+    /// The maximum of remembered keys, which may be exceeded for a moment.
     pub fn max_keys(&self) -> Option<u64> {
         Some(self.max_keys.load(Ordering::Relaxed)).filter(|&max| max > 0)
     }
 
-    /// Whether so many are remembered that one must go for one that comes: the limit is kept within a tenth,
-    /// between threads that remember keys at the same time.
+    /// Whether a key must be forgotten for a new one.
+    ///
+    /// Between threads that remember keys at the same time, the limit is kept within a tenth.
     pub fn is_full(&self) -> bool {
         self.max_keys().is_some_and(|max| self.n_keys() > max + max / 16)
     }
 
-    /// Notes that so much more is remembered.
+    /// Counts newly remembered keys and readers.
     pub fn remembered(&self, Remembered { n_keys, n_readers }: Remembered) {
         self.n_keys.fetch_add(n_keys, Ordering::Relaxed);
         self.n_readers.fetch_add(n_readers, Ordering::Relaxed);
     }
 
-    /// Notes that so much is forgotten.
+    /// Removes forgotten keys and readers from the count.
     pub fn forgot(&self, Remembered { n_keys, n_readers }: Remembered) {
         self.n_keys.fetch_sub(n_keys, Ordering::Relaxed);
         self.n_readers.fetch_sub(n_readers, Ordering::Relaxed);
     }
 
-    /// A connection of a thread hears of these prefixes from here on. All shards are held.
+    /// Adds prefixes that a connection of a thread tracks. All shards are held.
     pub fn add_prefixes(&self, prefixes: &[Name], thread: usize) {
         prefixes.iter().for_each(|prefix| self.prefixes.add(prefix, thread));
     }
 
-    /// A connection of a thread hears of these prefixes no more.
+    /// Removes prefixes that a connection of a thread no longer tracks.
     pub fn remove_prefixes(&self, prefixes: &[Name], thread: usize) {
         prefixes.iter().for_each(|prefix| self.prefixes.remove(prefix, thread));
     }

@@ -1,12 +1,11 @@
-//! Keyspace events: tells those who are subscribed to `__keyspace@…` and `__keyevent@…` channels what became
-//! of keys.
+//! Keyspace events: tells subscribers of `__keyspace@…` and `__keyevent@…` channels about changes to keys.
 //!
-//! Shards tell of their changes only while events are configured *and* heard: while somebody is subscribed to
-//! what such a channel can match. Whoever changes either of the two (CONFIG SET, the first who subscribes,
-//! the last who leaves) holds all shards before it is answered, and has them told ([`settle`]). So what runs
-//! after the answer is told of, and configured events that nobody hears cost nothing.
+//! Shards announce their changes only while events are configured *and* have a subscriber whose channels or
+//! patterns can match them. CONFIG SET, the first subscriber and the last one to leave change this. Each
+//! holds all shards before it is answered, and updates them ([`settle`]). So changes after the reply are
+//! announced, and configured events without subscribers cost nothing.
 //!
-//! A message is sent under the holds of the unit that made the change, so events agree with the effects and
+//! A message is sent under the holds of the unit that made the change. So events agree with the effects and
 //! with each other.
 
 use std::sync::atomic::Ordering;
@@ -22,7 +21,7 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// The class of an event as the directive has it; none if nothing is ever published.
+/// Returns the class of an event in the directive; none if it is never published.
 fn class_of(event: Event) -> Option<KeyspaceEvents> {
     Some(match event.class() {
         EventClass::Generic => KeyspaceEvents::GENERIC,
@@ -40,7 +39,7 @@ fn class_of(event: Event) -> Option<KeyspaceEvents> {
     })
 }
 
-/// What is published: what is configured, on those channels that somebody hears.
+/// Returns the events to publish: the configured ones, on channels with subscribers.
 fn wanted(server: &Server) -> KeyspaceEvents {
     let configured = server.config.load().notify_keyspace_events;
     let mut wanted = configured;
@@ -53,7 +52,7 @@ fn wanted(server: &Server) -> KeyspaceEvents {
     if is_heard { wanted } else { KeyspaceEvents::default() }
 }
 
-/// The channels' letter in the directive.
+/// Returns the channels' letter in the directive.
 fn bit_of(channel: EventChannel) -> KeyspaceEvents {
     match channel {
         EventChannel::Keyspace => KeyspaceEvents::KEYSPACE,
@@ -61,22 +60,23 @@ fn bit_of(channel: EventChannel) -> KeyspaceEvents {
     }
 }
 
-/// Whether shards tell of what they are to.
+/// Whether shards announce exactly the events to publish.
 pub fn is_settled(server: &Server) -> bool {
     server.published_events.load(Ordering::Relaxed) == wanted(server).bits()
 }
 
-/// Whether anybody hears of look-ups that find nothing.
+/// Whether a subscriber receives look-ups that find nothing.
 pub fn hears_misses(server: &Server) -> bool {
     KeyspaceEvents::of_bits(server.published_events.load(Ordering::Relaxed))
         .contains(KeyspaceEvents::KEY_MISS)
 }
 
-/// Has what is published be what is wanted, and the shards tell of changes if that is anything. To be called
-/// with all shards held.
+/// Publishes exactly the wanted events, and makes the shards announce changes if there are any.
+///
+/// The caller must hold all shards.
 pub fn settle(server: &Server, held: &mut Held<'_, Job>) {
     let wanted = wanted(server);
-    // Relaxed: written with all shards held, and read by who holds one.
+    // Relaxed: written with all shards held, and read by a holder of one.
     if server.published_events.swap(wanted.bits(), Ordering::Relaxed) == wanted.bits() {
         return;
     }
@@ -101,7 +101,7 @@ pub fn tell(changes: &[Change], thread: &ThreadState) {
     }
 }
 
-/// Publishes one change: on the key's channel before the event's, as Redis.
+/// Publishes one change: on the key's channel before the event's, as Redis does.
 fn publish(change: &Change, key: &[u8], published: KeyspaceEvents, thread: &ThreadState) {
     let event = change.event.name().as_bytes();
     let mut name = thread.channel_name.take();
@@ -127,5 +127,5 @@ fn publish(change: &Change, key: &[u8], published: KeyspaceEvents, thread: &Thre
     thread.channel_name.set(name);
 }
 
-/// How much room a thread keeps for the name of an event's channel.
+/// The space in bytes that a thread keeps for the name of an event's channel.
 const NAME_BYTES: usize = 1024;

@@ -1,11 +1,11 @@
-//! Client tracking: who keeps copies of keys is told when they change.
+//! Client tracking: clients that cache keys are told when they change.
 //!
-//! A shard remembers which clients have read which of its keys, and what has changed since
-//! ([`braid_storage::Shard::track`]). While it does, commands on it take the way that looks after such
-//! things: after each, still under the hold, [`tell`] sends the changes to the threads of the clients
-//! concerned. Whatever else changes keys, expiry for example, does so when it lets the shard go.
+//! A shard remembers which clients have read which of its keys, and which keys have changed since
+//! ([`braid_storage::Shard::track`]). While it does, commands on it take the path that checks for observers.
+//! After each command, still under the hold, [`tell`] sends the changes to the threads of the clients
+//! concerned. Other changes to keys, such as expiry, are sent when the shard is released.
 //!
-//! A client that has read a key gets the reply first: what is sent to it in the meantime is held back.
+//! A client that has read a key receives the reply first. Notifications to it are held back in the meantime.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,11 +25,10 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// The channel on which clients hear of changes that cannot be sent them otherwise: in RESP2, redirected to a
-/// subscriber.
+/// The channel for invalidations that cannot be sent otherwise: in RESP2, redirected to a subscriber.
 pub const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// Remembers which of its keys a client has read with a command that has just run, their shards being held.
+/// Remembers the keys that a client has read with a command that has just run. Their shards are held.
 #[cold]
 pub fn note_reads(
     server: &Server,
@@ -44,7 +43,7 @@ pub fn note_reads(
     }
 }
 
-/// What is left on the shards of a client that tracks no more.
+/// Returns the state on the shards of a client that no longer tracks.
 pub fn leftover(tracking: Tracking, server: &Server, thread: usize) -> Leftover {
     if tracking.mode.interest == Interest::Broadcast && server.trackers.n_prefixes() == 0 {
         let shards = Marks::all_of(server.keyspace.router().n_shards());
@@ -53,15 +52,16 @@ pub fn leftover(tracking: Tracking, server: &Server, thread: usize) -> Leftover 
     Leftover { reader: Some(reader(thread, tracking.number)), shards: tracking.marks }
 }
 
-/// A client of a thread.
+/// Returns a client of a thread as a reader.
 fn reader(thread: usize, number: TrackerNumber) -> Reader {
     Reader { listener: thread as u32, number: number.0 }
 }
 
-/// Remembers that a client reads the keys of a command, as far as their shards are held.
+/// Remembers that a client reads the keys of a command on held shards.
 ///
-/// They are all held but for a command that has waited and is served: that has been remembered for all its
-/// keys when it began to wait, and is once more when it leaves their lines, before its client hears anything.
+/// All of them are held, except for a command that has waited and is served. All its keys were remembered
+/// when it began to wait. They are remembered again when it leaves their lines, before its client receives
+/// anything.
 pub fn remember(server: &Server, held: &mut Held<'_, Job>, session: &Session, keys: Keys, words: Words<'_>) {
     let Some(tracking) = &session.tracking else { return };
     let reader = reader(session.origin.thread, tracking.number);
@@ -84,17 +84,20 @@ pub fn remember(server: &Server, held: &mut Held<'_, Job>, session: &Session, ke
     });
 }
 
-/// Says whose command changes keys of the held shards from here on.
+/// Sets the client whose command changes keys of the held shards from here on.
 pub fn set_author(held: &mut Held<'_, Job>, client: ClientId) {
     held.each_shard(|shard| shard.set_author(client.0));
 }
 
-/// Tells of what has changed in a shard that is about to be let go: what nobody has taken at the end of a
-/// unit. Nodes that wait for a key are served by the next unit on the shard.
+/// Announces the remaining changes of a shard before its release.
+///
+/// They are those that no unit has taken at its end.
+///
+/// Nodes that wait for a key are served by the next unit on the shard.
 #[cold]
 pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
     if shard.is_heard_by(PREFIXES) && thread.server().trackers.n_prefixes() == 0 {
-        // Who heard of everything may have left: that is noticed here.
+        // The last client that tracks prefixes may have left. It is noticed here.
         shard.hear_all(PREFIXES, false);
     }
     shard.set_author(0);
@@ -106,7 +109,7 @@ pub fn announce_before_leaving(shard: &mut Shard, thread: &ThreadState) {
     }
 }
 
-/// Tells tracking clients of changes, which come in order.
+/// Tells tracking clients of changes, in order.
 pub fn tell(changes: &[Change], thread: &ThreadState) {
     tell_of_prefixes(changes, thread);
     let server = thread.server();

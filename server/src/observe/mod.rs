@@ -1,9 +1,9 @@
-//! Observers: what hears of every change of a key, however the command came to run.
+//! Observers: they learn of every change to a key, in whichever way the command ran.
 //!
-//! A unit's changes are taken from its shards' sinks when it ends, under its holds, and each observer is told
-//! of them once, in the order in which they were made (`run/serve.rs`). An observer is a file here and a line
-//! in [`OBSERVERS`]. One that wants all changes, and not only those of keys that somebody waits for or
-//! tracks, has a [hearer](hearers) hear on the shards.
+//! When a unit ends, its changes are taken from its shards' sinks, under its holds. Each observer is told of
+//! them once, in the order in which they were made (`run/serve.rs`). An observer is a file here and a line in
+//! [`OBSERVERS`]. An observer of all changes, and not only of keys with waiting nodes or tracking clients,
+//! has a [hearer](hearers) on the shards.
 
 pub mod events;
 pub mod hearers;
@@ -16,11 +16,11 @@ use braid_storage::Change;
 
 use crate::shared::thread_state::ThreadState;
 
-/// One who is told of changes.
+/// An observer of changes.
 pub struct Observer {
     /// Its name.
     pub name: &'static str,
-    /// Hears of what a unit changed, in order, while the unit's shards are held: it must not block, lock or
+    /// Receives the changes of a unit in order, while the unit's shards are held. It must not block, lock or
     /// call the system.
     pub tell: fn(&[Change], &ThreadState),
 }

@@ -1,7 +1,7 @@
 //! MONITOR: a line for each command that ran, for the monitoring clients.
 //!
-//! While somebody does, [`Server::attention`](crate::shared::server::Server::attention) is raised, and no
-//! command takes the short way in which a batch runs under one hold: each ends under its hold
+//! While there are such clients, [`Server::attention`](crate::shared::server::Server::attention) is raised.
+//! Then no command takes the short path on which a batch runs under one hold. Each ends under its own hold
 //! (`run/finish.rs`), so the lines have the order of the holds.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -21,20 +21,20 @@ impl Server {
         self.threads.iter().any(|peer| peer.n_monitors.load(Ordering::Relaxed) > 0)
     }
 
-    /// A connection of a thread begins to monitor.
+    /// Counts a monitoring connection of a thread.
     pub fn add_monitor(&self, thread: usize) {
         self.threads[thread].n_monitors.fetch_add(1, Ordering::Relaxed);
         self.attention.raise();
     }
 
-    /// One ceases to.
+    /// Removes a monitoring connection of a thread from the count.
     pub fn remove_monitor(&self, thread: usize) {
         self.threads[thread].n_monitors.fetch_sub(1, Ordering::Relaxed);
         self.attention.lower();
     }
 }
 
-/// Shows a command that has run to the monitoring clients, if there are any. Each unit calls it once, under
+/// Shows a command that has run to the monitoring clients, if there are any. Each unit calls this once, under
 /// its holds.
 #[inline]
 pub fn observe(session: &Session, flags: Flags, words: Words<'_>, thread: &ThreadState) {
@@ -55,16 +55,18 @@ fn show(session: &Session, flags: Flags, words: Words<'_>, thread: &ThreadState)
     send(&line(server, session, Sender::Client, flags, words).into(), session, thread);
 }
 
-/// Who a line says has sent a command.
+/// The sender of a command in a line.
 #[derive(Clone, Copy)]
 pub enum Sender {
     /// The client.
     Client,
-    /// A script of the client's.
+    /// A script of the client.
     Script,
 }
 
-/// The line of a command, to be sent later, if there are monitoring clients and the command is shown to them.
+/// Returns the line of a command, to be sent later.
+///
+/// There is one if a monitoring client may see it.
 #[inline]
 pub fn line_for_later(
     session: &Session,
@@ -93,7 +95,7 @@ fn line(server: &Server, session: &Session, sender: Sender, flags: Flags, words:
     let peer = match (&session.record.peer, sender) {
         (_, Sender::Script) => "lua".to_owned(),
         (Endpoint::Inet(address), _) => address.to_string(),
-        // The socket's path, which is all that tells of a peer without a name.
+        // The socket's path, because a peer without a name has nothing else.
         (Endpoint::Unix(path), _) => format!("unix:{path}"),
     };
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);

@@ -1,4 +1,6 @@
-//! Keeps changes for DEBUG CHANGES, so that tests see that observers hear of each once and in order.
+//! Keeps changes for DEBUG CHANGES.
+//!
+//! So tests can check that observers learn of each once and in order.
 
 use braid_storage::Change;
 
@@ -7,7 +9,7 @@ use crate::shared::{
     thread_state::ThreadState,
 };
 
-/// How many changes are kept at the most: what comes after them is not.
+/// The maximum of kept changes. Later ones are dropped.
 const RECORDED_MAX: usize = 100_000;
 
 /// Records changes while DEBUG RECORD-CHANGES is on.

@@ -1,14 +1,14 @@
-//! What MONITOR and the slow log show of a command's words: not those that may be secrets.
+//! The words of commands that MONITOR and the slow log show, without possible secrets.
 
 use crate::{
     catalog::{Flags, Words},
     config::is_sensitive,
 };
 
-/// What is shown of a hidden word.
+/// The replacement of a hidden word.
 const HIDDEN: &[u8] = b"(redacted)";
 
-/// The words of a command as they may be shown, of which the first `n_names` name it.
+/// Returns the words of a command in a form that may be shown. The first `n_names` of them name it.
 pub fn shown<'a>(flags: Flags, n_names: usize, words: Words<'a>) -> impl ExactSizeIterator<Item = &'a [u8]> {
     let mut n_secret = 0usize;
     words.iter().enumerate().map(move |(at, word)| {

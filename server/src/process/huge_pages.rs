@@ -1,8 +1,8 @@
-//! Huge pages for memory that was written to in small ones.
+//! Huge pages for memory that was first written in small pages.
 //!
-//! The system gives a huge page where nothing has been written to yet. What was written before huge pages
-//! were allowed stays in small ones until the system's own daemon comes by, which takes minutes. Only what is
-//! resident in whole is put together here: nothing grows.
+//! The system gives a huge page only for unwritten memory. Memory written before huge pages were allowed
+//! stays in small pages until the system's own daemon visits it, which takes minutes. Only fully resident
+//! ranges are merged here, so memory use does not grow.
 
 use std::{
     fs::{self, File},
@@ -15,25 +15,25 @@ use std::{
 
 use rustix::io::Errno;
 
-/// A huge page's bytes, where a page has [`PAGE_BYTES`].
+/// The size of a huge page, where a page has [`PAGE_BYTES`].
 const HUGE_BYTES: usize = 2 << 20;
 const PAGE_BYTES: usize = 4096;
 const N_PAGES: usize = HUGE_BYTES / PAGE_BYTES;
 
-/// What `/proc/self/pagemap` says of a page: so many bytes, and a bit that says whether it is resident.
+/// The size of a page's entry in `/proc/self/pagemap`, and the bit for resident pages.
 const ENTRY_BYTES: usize = 8;
 const RESIDENT: u64 = 1 << 63;
 
-/// Between two huge pages: the system lets nobody have new memory while it makes one.
+/// The pause between two huge pages. While the system makes one, no thread gets new memory.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Puts what is resident of the process's own memory into huge pages, as far as it fills them. Returns how
-/// many there are then.
+/// Moves the process's own resident memory into huge pages, as far as it fills them. Returns how many there
+/// are then.
 ///
-/// Takes a millisecond and a half for each. Does nothing where the system's operator wants no huge pages.
+/// Takes a millisecond and a half for each. Does nothing where the system's operator forbids huge pages.
 ///
 /// # Errors
-/// What the system says: it may know no such call, or have no memory in one piece.
+/// The system's error: it may not know the call, or have no contiguous memory.
 pub fn collapse() -> io::Result<usize> {
     let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")?;
     if setting.contains("[never]") || rustix::param::page_size() != PAGE_BYTES {
@@ -54,7 +54,7 @@ pub fn collapse() -> io::Result<usize> {
     Ok(n_huge)
 }
 
-/// The ranges of memory that belong to no file and can be written to, of lines such as
+/// Returns the writable ranges of memory without a file, from lines such as
 /// `7f0000000000-7f0000200000 rw-p 00000000 00:00 0`.
 fn own_memory(maps: &str) -> impl Iterator<Item = Range<usize>> {
     maps.lines().filter_map(|line| {
@@ -68,7 +68,7 @@ fn own_memory(maps: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Whether all that would be in a huge page is resident.
+/// Whether all memory of a future huge page is resident.
 fn is_resident(residency: &File, start: usize) -> io::Result<bool> {
     let mut entries = [0; N_PAGES * ENTRY_BYTES];
     residency.read_exact_at(&mut entries, (start / PAGE_BYTES * ENTRY_BYTES) as u64)?;
@@ -76,11 +76,12 @@ fn is_resident(residency: &File, start: usize) -> io::Result<bool> {
     Ok(entries.iter().all(|entry| u64::from_ne_bytes(*entry) & RESIDENT != 0))
 }
 
-/// Says whether it is a huge page now.
+/// Returns whether it is a huge page now.
 fn collapse_one(start: usize) -> io::Result<bool> {
     let Err(error) = braid_storage::collapse(start..start + HUGE_BYTES) else { return Ok(true) };
     match Errno::from_io_error(&error) {
-        // It knows no such advice, or has no memory in one piece: the next would fail as well.
+        // The system does not know this advice, or has no contiguous memory. The next attempt would fail as
+        // well.
         Some(Errno::INVAL | Errno::NOMEM) => Err(error),
         _ => Ok(false),
     }

@@ -1,4 +1,4 @@
-//! The process to the operating system: descriptors, huge pages, figures, the title.
+//! The process in the operating system: descriptors, huge pages, figures and the title.
 
 pub mod descriptors;
 pub mod huge_pages;

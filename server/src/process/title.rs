@@ -1,10 +1,9 @@
 //! The title of the process, which `ps` shows in place of its arguments (`set-proc-title`,
 //! `proc-title-template`).
 //!
-//! The kernel shows what lies where it has put the arguments, and goes on into the environment after them
-//! where the last argument does not end any more. So the title is written there, in memory that has no other
-//! use: arguments are read when the process starts, and the environment is to be moved away before
-//! ([`Title::new`]).
+//! The kernel shows the memory where it has put the arguments, and continues into the environment after them
+//! if the last argument has no end there. So the title is written there, in memory without another use.
+//! Arguments are read when the process starts, and the environment must be moved away first ([`Title::new`]).
 
 use std::{
     ffi::OsString,
@@ -16,7 +15,7 @@ use std::{
 
 use crate::config::Config;
 
-/// Where the title goes, and what the process was called when it started.
+/// The memory of the title, and the name under which the process was started.
 #[derive(Debug)]
 pub struct Title {
     /// Addresses of this process.
@@ -26,14 +25,17 @@ pub struct Title {
 }
 
 impl Title {
-    /// The title of a process whose environment variables lie elsewhere than where the kernel has put them,
-    /// so that they may be overwritten there. None where the system does not tell where that is.
+    /// Creates the title of a process whose environment variables were moved away.
+    ///
+    /// The kernel's original place for them is free then.
+    ///
+    /// They may be overwritten there. None if the system does not report the addresses.
     pub fn new(name: OsString) -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         Some(Self { room: room_in(&stat)?, name })
     }
 
-    /// Shows what the configuration says. What the system does not allow is done without.
+    /// Shows the configured title. If the system does not allow it, nothing happens.
     pub fn show(&self, config: &Config) {
         if config.set_proc_title {
             let _ = self.write(&expand(config, self.name.as_bytes()));
@@ -50,10 +52,11 @@ impl Title {
     }
 }
 
-/// From the first argument to the end of the environment, by a process's line in /proc.
+/// Returns the range from the first argument to the end of the environment.
+///
+/// It is read from a process's line in /proc.
 fn room_in(stat: &str) -> Option<Range<u64>> {
-    // The name in brackets may have blanks and brackets itself. The fields after it count from 3; see
-    // proc(5).
+    // The name in brackets may contain blanks and brackets. The fields after it count from 3; see proc(5).
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut fields = behind_name.split_ascii_whitespace().skip(48 - 3).map(|field| field.parse::<u64>());
     let mut next = || fields.next()?.ok();
@@ -61,7 +64,7 @@ fn room_in(stat: &str) -> Option<Range<u64>> {
     (arguments > 0 && arguments < environment_end).then_some(arguments..environment_end)
 }
 
-/// The template with its variables filled in. It has been checked that there are no others.
+/// Returns the template with its variables filled in. Other variables were refused before.
 fn expand(config: &Config, name: &[u8]) -> Vec<u8> {
     let mut title = Vec::new();
     let mut rest = &config.proc_title_template[..];
@@ -80,7 +83,7 @@ fn expand(config: &Config, name: &[u8]) -> Vec<u8> {
             b"config-file" => {
                 title.extend(config.file().into_iter().flat_map(|path| path.as_os_str().as_bytes()))
             }
-            // server-mode is that of one that is neither a sentinel nor part of a cluster.
+            // server-mode is empty for a server that is neither a sentinel nor part of a cluster.
             _ => {}
         }
         rest = &rest[close + 1..];
@@ -89,7 +92,7 @@ fn expand(config: &Config, name: &[u8]) -> Vec<u8> {
     title.trim_ascii().to_vec()
 }
 
-/// The first address; the Unix socket if there is no port.
+/// Returns the first address, or the Unix socket if there is no port.
 fn listening_at(config: &Config) -> Vec<u8> {
     if config.main_port() == 0 {
         return config.unixsocket.iter().flat_map(|path| path.as_os_str().as_bytes()).copied().collect();

@@ -1,32 +1,32 @@
-//! Commands that wait for keys: BLPOP and its kin.
+//! Commands that wait for keys: BLPOP and similar commands.
 //!
-//! A blocking command that finds nothing says what it waits for
+//! A blocking command that finds nothing names the keys that it waits for
 //! ([`Call::wait_for`](crate::command::Call::wait_for)). Its node is [`Parked`]: it stands, as the same
-//! reference, in the line of every key it waits for. One thread *claims* it, and that one alone answers the
-//! client. It may be claimed by
+//! reference, in the line of every such key. One thread *claims* it, and only that thread answers the client.
+//! It may be claimed by
 //! - the holder of a shard, after a command there wrote a key with a line
-//!   ([`serve_ready`](super::serve::serve_ready)): the blocked command runs right then, under the hold, so
-//!   nobody sees the element before the client that waited for it;
+//!   ([`serve_ready`](super::serve::serve_ready)). The blocked command runs immediately, under the hold, so
+//!   no other client sees the element before the waiting client does;
 //! - the client's own thread, when the time is up or the client leaves or is killed; and CLIENT UNBLOCK.
 //!
 //! A command that must not write a [pinned](super::offload) key yet waits in the key's line in the same way.
 //!
-//! Before a node is claimed the code checks whether the key holds what the command waits for, so that a claim
-//! is never given back while a holder elsewhere has passed it over. The places in the lines of keys whose
-//! shards are not held are given up afterwards, before the client hears anything ([`Task::Withdraw`]).
+//! Before a node is claimed the code checks whether the key holds an element for the command. So no claim is
+//! ever returned after a holder elsewhere has passed the node over. The places in the lines of keys whose
+//! shards are not held are given up afterwards, before the client receives anything ([`Task::Withdraw`]).
 //!
 //! # Commands that write elsewhere
 //!
-//! BLMOVE writes to a second key, whose shard the command that serves it may not hold, and may not take
-//! either, if it is lower than one that is held. So a command that writes a key with a line finds out *before
-//! it runs* which further shards serving needs ([`further_shards`]), and is run again, as a transaction over
-//! those, too. The look-out is bounded: a command serves hardly more nodes than it has words. One that does
-//! serves the others through their own nodes, which take the shards they lack.
+//! BLMOVE writes to a second key. The serving command may not hold its shard, and may not take it either if
+//! it is lower than a held one. So a command that writes a key with a line determines *before it runs* which
+//! further shards serving needs ([`further_shards`]). If there are any, it runs again as a transaction that
+//! includes them. The look-ahead is bounded: a command serves hardly more nodes than it has words. A command
+//! that serves more does so through their own nodes, which take the missing shards.
 //!
 //! # Order
 //!
-//! Keys are served in the order in which they were written, and the clients of a key first come first served,
-//! once the command or the transaction that wrote them is over.
+//! Keys are served in the order of their writes, and the clients of a key first come first served. Serving
+//! begins when the command or the transaction that wrote them is over.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -51,17 +51,20 @@ use crate::{
     telemetry::stats::ThreadStats,
 };
 
-/// Has a job wait, with the shards of the keys it waits for held.
+/// Makes a job wait, with the shards of its keys held.
 pub fn park(job: &mut Job, mut wait: Wait, held: &mut Held<'_, Job>) {
     job.replace_last_words(std::mem::take(&mut wait.last_words));
     job.task = Task::Wait(Parked::enter(job.session.origin, wait, held, job.now));
 }
 
-/// Of how many nodes the destinations are looked up ahead, at the least.
+/// The minimum of nodes whose destinations are looked up ahead.
 const LOOK_AHEAD: usize = 64;
 
-/// The route over the shards that are held and those that serving needs, should the command write a key that
-/// is waited for; `None` if all are held.
+/// Returns the route over the held shards and those that serving needs.
+///
+/// It is for a command that writes a key with a line.
+///
+/// Returns `None` if all are held.
 pub fn further_shards(
     server: &Server,
     session: &Session,
@@ -90,7 +93,7 @@ pub fn further_shards(
         }
     };
     each_written_key(session, command, words, |key| look(key, &mut destinations));
-    // What is moved on to a destination may serve those that wait there.
+    // An element that is moved to a destination may serve the nodes that wait there.
     while let Some(key) = destinations.pop_front() {
         look(&key, &mut destinations);
     }
@@ -101,8 +104,9 @@ pub fn further_shards(
     Some(Route::new(missing))
 }
 
-/// Calls `each` with the keys of a command that may write, a script's being those that it declares; for EXEC
-/// with those of all queued commands.
+/// Calls `each` with the keys of a command that may write.
+///
+/// A script's keys are those that it declares. For EXEC they are the keys of all queued commands.
 pub fn each_written_key(
     session: &Session,
     command: &Registered,
@@ -121,7 +125,7 @@ pub fn each_written_key(
     }
 }
 
-/// Whether a command is about to write a large value that a snapshot must be given before.
+/// Whether a command will write a large value that a snapshot must receive first.
 #[cold]
 pub fn must_save_much(
     server: &Server,
@@ -133,7 +137,7 @@ pub fn must_save_much(
     let mut must = false;
     each_written_key(session, command, words, |bytes| {
         let routed = server.keyspace.router().route(bytes);
-        // A command that is served may not hold its other keys.
+        // A served command may not hold its other keys.
         if !must && held.has(routed.shard) {
             must = held.shard(routed.shard).is_large_unsaved(session.db, &Key { bytes, routed });
         }
@@ -141,7 +145,7 @@ pub fn must_save_much(
     must
 }
 
-/// A key that a command is about to write although it is pinned.
+/// Returns a pinned key that a command will write.
 pub fn pinned_key(
     server: &Server,
     session: &Session,
@@ -156,7 +160,7 @@ pub fn pinned_key(
             return;
         }
         let routed = server.keyspace.router().route(bytes);
-        // A command that is served may not hold its other keys; it does not write them either.
+        // A served command may not hold its other keys. It does not write them either.
         if !held.has(routed.shard) {
             return;
         }
@@ -171,14 +175,14 @@ pub fn pinned_key(
     found
 }
 
-/// The wait until nobody pins a key any more.
+/// Returns the wait until a key is no longer pinned.
 pub fn wait_for_unpinning(key: WatchedKey) -> Wait {
     Wait::for_unpinning(WaitedKey { key, awaits: Awaits::Unpinning })
 }
 
-/// How a wait ends without having been served, and whether it can be.
+/// How a wait ends unserved, and whether it can be served.
 impl Parked {
-    /// Ends the wait of a node that was claimed; its places in the lines are still to be given up.
+    /// Ends the wait of a claimed node. Its places in the lines remain to be given up.
     pub fn give_up(&self, node: &mut Node<Job>, why: GaveUp, stats: &ThreadStats) {
         let command = command_lookup::next(&node.job).0;
         let counts = &stats.commands[command.id.index()];
@@ -187,14 +191,14 @@ impl Parked {
         match why {
             GaveUp::TimedOut if self.is_visible() => {
                 counts.calls.add(1);
-                // Whatever it would have answered, as in Redis.
+                // This is the reply whatever the command would have answered, as in Redis.
                 Reply::new(reply, session.resp).null_array();
             }
-            // A command that only waits until it may write has no answer for a time-out.
+            // A command that only waits for permission to write has no reply for a timeout.
             GaveUp::TimedOut | GaveUp::Unblocked => {
                 let error = command::UNBLOCKED;
                 if command.runs_queue() {
-                    // It is run again, to end the transaction and to let go of what is watched.
+                    // It runs again, to end the transaction and to release its watched keys.
                     session.exec_refusal = Some(error);
                     return;
                 }
@@ -214,7 +218,8 @@ impl Parked {
         node.job.count();
     }
 
-    /// Whether the command can run with what is held. A blocking command passes over keys that are not.
+    /// Whether the command can run with the held shards. A blocking command passes over keys that are not
+    /// held.
     pub fn can_run_with(&self, job: &Job, held: &mut Held<'_, Job>, server: &Server) -> bool {
         match self.wait.cause {
             Cause::Nothing => {

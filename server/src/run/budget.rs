@@ -1,4 +1,4 @@
-//! How much work a thread that serves sockets does of what a client has sent at once.
+//! The amount of work that a thread with sockets does for a client's current input.
 
 use std::cell::Cell;
 
@@ -12,18 +12,18 @@ use crate::{
     run::command_lookup,
 };
 
-/// What a thread that serves sockets does of one pipeline before it offloads: more would keep its other
-/// clients waiting.
+/// The work of one pipeline after which a thread with sockets offloads commands. More would delay its other
+/// clients.
 const BATCH_WORK_MAX: usize = 4 * WORK_MAX;
 
-/// How much work a thread that serves sockets still does of what a client has sent at once.
+/// The work that a thread with sockets still does for a client's current input.
 pub struct Budget {
     left: Cell<usize>,
     left_for_woken: Cell<usize>,
 }
 
 impl Budget {
-    /// What it does of one pipeline.
+    /// The budget for one pipeline.
     pub fn of_batch() -> Self {
         Budget { left: Cell::new(BATCH_WORK_MAX), left_for_woken: Cell::new(BATCH_WORK_MAX) }
     }
@@ -33,9 +33,10 @@ impl Budget {
         self.left.set(BATCH_WORK_MAX);
     }
 
-    /// Takes the expected work of a command off, which is about to run with its shards held; says whether
-    /// there is so much left. EXEC is asked about the commands of the transaction. Rows whose work is bounded
-    /// need not be asked.
+    /// Subtracts the expected work of a command that will run with its shards held. Returns whether the
+    /// budget suffices.
+    ///
+    /// For EXEC the commands of the transaction count. Rows whose work is bounded need no check.
     pub fn admits(
         &self,
         look: &mut Look<'_, '_>,
@@ -55,21 +56,21 @@ impl Budget {
         left.is_some()
     }
 
-    /// Takes off work for clients that waited for the keys of a command. Nobody can estimate it before the
+    /// Subtracts work for clients that waited for the keys of a command. It cannot be estimated before the
     /// command.
     pub fn charge_for_woken(&self, work: usize) {
         self.left_for_woken.set(self.left_for_woken.get().saturating_sub(work));
     }
 
-    /// Whether nothing is left for waiting clients. The client's next commands then run after the turns of
-    /// others.
+    /// Whether nothing is left for waiting clients. Then the client's next commands run after the turns of
+    /// other clients.
     pub fn is_spent(&self) -> bool {
         self.left_for_woken.get() == 0
     }
 }
 
 impl Budget {
-    /// Whether a command of a script is short enough to run in the middle of it.
+    /// Whether a command of a script is short enough to run within it.
     pub fn is_short_in_script(
         look: &mut Look<'_, '_>,
         router: &Router,
@@ -85,8 +86,11 @@ impl Budget {
     }
 }
 
-/// How much work the commands of a transaction are expected to be. With their shards held, and before the
-/// first of them runs. Stops counting above [`WORK_MAX`].
+/// Estimates the work of a transaction's commands before the first one runs.
+///
+/// Their shards are held.
+///
+/// Stops counting above [`WORK_MAX`].
 fn expected_of(look: &mut Look<'_, '_>, router: &Router, queue: &Queue) -> usize {
     let (n_words, n_bytes) = (queue.n_words(), queue.n_bytes());
     if n_words > 2 * WORK_MAX || n_bytes > WORK_MAX_BYTES {

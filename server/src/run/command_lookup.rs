@@ -11,13 +11,13 @@ use crate::{
     shared::server::Server,
 };
 
-/// The row of a number.
+/// The row with a number.
 #[inline]
 pub fn row(id: CommandId) -> &'static Registered {
     TABLE.get(id)
 }
 
-/// The commands that wait for EXEC, in order.
+/// The commands that are queued for EXEC, in order.
 pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Words<'_>)> {
     queue.iter().map(|(id, words)| (row(id), words))
 }
@@ -28,7 +28,7 @@ pub fn next(job: &Job) -> (&'static Registered, Words<'_>) {
     (row(id), words)
 }
 
-/// Whether a command may change keys, or how they are stored, now or by what EXEC would run.
+/// Whether a command may change keys or their encoding, itself or through EXEC's queue.
 pub fn may_write(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     let may_write = |flags: Flags| flags.has(Flags::WRITE) || flags.has(Flags::MAY_REPLICATE);
     holds_or_queues(session, command, words, |command, words| {
@@ -36,21 +36,23 @@ pub fn may_write(server: &Server, session: &Session, command: &Registered, words
     })
 }
 
-/// Whether a command writes, now or by what EXEC would run. Of a script that does not say what it does, each
-/// command is asked when it runs.
+/// Whether a command writes, itself or through the queue that EXEC would run.
+///
+/// If a script does not declare its flags, each of its commands is checked when it runs.
 pub fn writes(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     holds_or_queues(session, command, words, |command, words| {
         script_prediction::flags(server, command, words).has(Flags::WRITE)
     })
 }
 
-/// Whether a command may touch keys in another database than the selected one, now or by what EXEC would run.
+/// Whether a command may use keys of other databases, itself or through EXEC's queue.
 pub fn may_leave_database(session: &Session, command: &Registered, words: Words<'_>) -> bool {
     holds_or_queues(session, command, words, |command, _| command.has(Flags::OTHER_DATABASES))
 }
 
-/// Whether something holds for a command or, if it runs the queue, for a command of that. EXEC that is to
-/// refuse runs none.
+/// Whether a predicate holds for a command, or for a queued command if it runs the queue.
+///
+/// An EXEC that will refuse runs none.
 fn holds_or_queues(
     session: &Session,
     command: &Registered,

@@ -1,9 +1,9 @@
-//! The one end of a command: its observers are told of it here, whichever way it ran.
+//! The one end of a command, which tells its observers whichever way it ran.
 //!
 //! An observer of every command is a line of [`tell`] and a file of its own. An observer that must see each
-//! command under its hold raises [`Server::attention`](crate::shared::server::Server::attention) while it
-//! looks: else commands of a batch run together on the thread's short way, which times and measures them as
-//! one. Commands of a script come here when it is certain that the script is not given up.
+//! command under its hold raises [`Server::attention`](crate::shared::server::Server::attention) meanwhile.
+//! Otherwise the commands of a batch run together on the thread's short path, which times and measures them
+//! as one. A script's commands come here when it is certain that the script is not given up.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use crate::{
 
 /// A command that has run, as its observers see it.
 pub struct Ran<'a> {
-    /// Which.
+    /// The command.
     pub command: &'static Registered,
-    /// Its words.
+    /// The words of its request.
     pub words: Words<'a>,
-    /// Whose it is.
+    /// The session of its client.
     pub session: &'a Session,
     /// The length of its reply, in bytes.
     pub reply_bytes: usize,
-    /// Monitoring clients have been [shown](show) it already.
+    /// Whether monitoring clients have been [shown](show) it already.
     pub was_shown: bool,
 }
 
-/// How long a command took, in nanoseconds, as far as that was measured for it alone.
+/// The durations of a command alone, in nanoseconds, as far as they were measured.
 #[derive(Clone, Copy, Default)]
 pub struct Times {
     /// For the slow log and the latency monitor.
@@ -42,26 +42,25 @@ pub struct Times {
     pub sampled: Option<u64>,
 }
 
-/// What is measured while a command runs.
+/// The measurements of a running command.
 pub struct Measured {
     timer: Option<Timer>,
     sampled: Option<Sampled>,
 }
 
 impl Measured {
-    /// Begins, right before the command.
+    /// Begins, directly before the command.
     #[inline]
     pub fn begin(command: &Registered, session: &Session, thread: &ThreadState) -> Self {
         Self { timer: Timer::begin(command, session, thread), sampled: Sampled::begin(thread) }
     }
 
-    /// Begins for a command that is offloaded: its observers are told when its result is stored, but for
-    /// HOTKEYS.
+    /// Begins for an offloaded command. Its observers are told when its result is stored, except for HOTKEYS.
     pub fn begin_offloaded(thread: &ThreadState) -> Self {
         Self { timer: None, sampled: Sampled::begin(thread) }
     }
 
-    /// Ends the measuring, and the command.
+    /// Ends the measurements, and the command.
     #[inline]
     pub fn finish(self, ran: &Ran<'_>, thread: &ThreadState) {
         let times = Times {
@@ -71,7 +70,7 @@ impl Measured {
         tell(ran, times, thread);
     }
 
-    /// Ends the measuring of a command that was offloaded.
+    /// Ends the measurements of an offloaded command.
     pub fn end_offloaded(
         self,
         command: &Registered,
@@ -85,7 +84,7 @@ impl Measured {
     }
 }
 
-/// Tells all observers of a command that has run, under its hold if it has one.
+/// Tells all observers of a finished command, under its hold if it has one.
 #[inline]
 pub fn tell(ran: &Ran<'_>, times: Times, thread: &ThreadState) {
     let &Ran { command, words, session, reply_bytes, was_shown } = ran;
@@ -101,29 +100,31 @@ pub fn tell(ran: &Ran<'_>, times: Times, thread: &ThreadState) {
     }
 }
 
-/// Shows a command to monitoring clients before its end: it takes its effect now, begins to wait, or could
-/// not begin.
+/// Shows a command to monitoring clients before its end.
+///
+/// The command takes effect now, begins to wait, or could not begin.
 #[inline]
 pub fn show(flags: Flags, words: Words<'_>, session: &Session, thread: &ThreadState) {
     monitor::observe(session, flags, words, thread);
 }
 
-/// What observers are told of a script, or of a command of it, once it is certain that the script is not
-/// given up.
+/// The data for observers of a script or of one of its commands.
+///
+/// It is told once the script is certain not to be given up.
 pub struct Kept {
     line: Option<Arc<[u8]>>,
     long: Option<Long>,
 }
 
 impl Kept {
-    /// Of a script that begins.
+    /// The data about a script that begins.
     #[inline]
     pub fn of_beginning(words: Words<'_>, session: &Session, thread: &ThreadState) -> Option<Self> {
         // Its row says that it is not shown, since that would come after its commands.
         Self::new(monitor::line_for_later(session, Sender::Client, Flags::NONE, words, thread.server()), None)
     }
 
-    /// Of a script that ends, which took this long.
+    /// The data about a script that ends after a duration.
     pub fn of_end(
         command: &Registered,
         words: Words<'_>,
@@ -134,7 +135,7 @@ impl Kept {
         Self::new(None, Self::long(command, words, session, nanos, thread))
     }
 
-    /// Of a command of a script; `nanos` is how long it took, if that was measured.
+    /// The data about a command of a script. `nanos` is its duration, if that was measured.
     #[inline]
     pub fn of_part(
         command: &Registered,
@@ -163,7 +164,7 @@ impl Kept {
         timing::is_long(nanos, thread).then(|| Long::new(command, &session.record, words, nanos, thread))
     }
 
-    /// The memory that it takes beside itself, in bytes.
+    /// The memory that it uses apart from itself, in bytes.
     pub fn n_bytes(&self) -> usize {
         self.line.as_ref().map_or(0, |line| line.len())
     }

@@ -1,4 +1,6 @@
-//! The gates that a command passes before it runs or is queued, in the order in which users can observe them.
+//! The gates that a command passes before it runs or is queued.
+//!
+//! They are in the order in which users can observe them.
 
 use std::hint::cold_path;
 
@@ -12,7 +14,7 @@ use crate::{
     shared::server::Server,
 };
 
-/// What is to become of an admitted command.
+/// The decision about an admitted command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It runs now.
@@ -23,7 +25,7 @@ pub enum Admission {
     Postpone,
 }
 
-/// The gates, in the order in which users can observe them.
+/// Passes a command through the gates, in the order in which users can observe them.
 pub fn admit(
     server: &Server,
     session: &Session,
@@ -40,7 +42,8 @@ pub fn admit(
     admit_memory(command, words, server, session)?;
     admit_saved(command, words, server, session)?;
     admit_loading(command, server, session)?;
-    // Before the pause, which would have it run when it ends: it is EXEC that is held back.
+    // This precedes the pause, after which a postponed command would run. During MULTI, EXEC is the command
+    // held back.
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
         return Ok((command, Admission::Queue));
     }
@@ -87,8 +90,9 @@ fn admit_arity(command: &'static Registered, words: Words<'_>) -> Result<(), Com
     if command.spec.arity.admits(words.len()) { Ok(()) } else { Err(CommandError::Arity(command.full_name)) }
 }
 
-/// Commands of dangerous features are for those whom the configuration allows them, whoever they say they
-/// are.
+/// Admits commands of dangerous features only for clients that the configuration allows.
+///
+/// The client's user does not matter.
 fn admit_protected(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
     if !command.has_any(Flags::PROTECTED) {
         return Ok(());
@@ -125,8 +129,8 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
     }
 }
 
-/// The one place where it is checked what a user may do, but for what a transaction, a script or SORT does
-/// later.
+/// Checks a user's rights. This is the only place, except for later actions of a transaction, a script or
+/// SORT.
 fn admit_rights(command: &Registered, words: Words<'_>, session: &Session) -> Result<(), CommandError> {
     match &session.rights {
         None => Ok(()),
@@ -134,8 +138,7 @@ fn admit_rights(command: &Registered, words: Words<'_>, session: &Session) -> Re
     }
 }
 
-/// Prepares a session for [`admit`]: its rights are those that hold. Returns false if nothing more of its
-/// client runs.
+/// Prepares a session for [`admit`] by renewing its rights. Returns false if nothing more of its client runs.
 #[inline]
 pub fn renew(server: &Server, session: &mut Session) -> bool {
     let mut may_go_on = true;
@@ -148,6 +151,8 @@ pub fn renew(server: &Server, session: &mut Session) -> bool {
     may_go_on
 }
 
+/// Refuses commands that a subscriber in RESP2 or a monitoring client may not run.
+///
 /// A subscriber in RESP2 could not tell the reply from a message. To Redis, a monitoring client is a replica.
 fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
     if command::is_confined(session) && !command.has(Flags::WHILE_SUBSCRIBED) {
@@ -164,15 +169,17 @@ fn admit_listener(command: &Registered, session: &Session) -> Result<(), Command
     Ok(())
 }
 
-/// Whether a command may add to what is in use.
+/// Whether a command may increase memory use.
 fn needs_memory(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     script_prediction::flags(server, command, words).has(Flags::DENYOOM)
 }
 
-/// A transaction of at least so many bytes has room made for what it may add before it runs.
+/// The size of a transaction from which room for its data is made first.
 const LARGE_QUEUE_BYTES: usize = 64 << 10;
 
-/// How many bytes EXEC may add to what is in use, as far as its commands bring them; of a short queue, none.
+/// Returns the bytes that EXEC may add, as far as its commands contain them.
+///
+/// It is 0 for a short queue.
 #[inline]
 pub fn brought_by_exec(server: &Server, command: &Registered, session: &Session) -> usize {
     let Some(queue) = &session.queue else { return 0 };
@@ -183,7 +190,9 @@ pub fn brought_by_exec(server: &Server, command: &Registered, session: &Session)
     adding.flat_map(|(_, words)| words.iter()).map(<[u8]>::len).sum()
 }
 
-/// When memory is short, queueing is refused, too: a queue is memory. EXEC is if it would run what is.
+/// Refuses commands when memory is short.
+///
+/// Queueing is refused, too, because a queue is memory. EXEC is refused if it would run such a command.
 fn admit_memory(
     command: &Registered,
     words: Words<'_>,
@@ -208,18 +217,18 @@ fn admit_memory(
     }
 }
 
-/// What writes are told when the last snapshot has failed and nobody might notice.
+/// The error of a write after a failed snapshot, which might go unnoticed otherwise.
 pub const UNSAVED: CommandError = CommandError::text(
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
      the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
      (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
 
-/// What the client of a write is told while the append-only file cannot be written.
+/// The error of a write while the append-only file cannot be written.
 pub const UNLOGGED: CommandError =
     CommandError::text("MISCONF Errors writing to the AOF file: see the server's log");
 
-/// PING tells of it, too: clients and supervisors look at that.
+/// Refuses writes while they cannot be saved. PING is refused, too, because clients and supervisors check it.
 #[inline]
 fn admit_saved(
     command: &Registered,
@@ -238,7 +247,7 @@ fn admit_saved(
     Ok(())
 }
 
-/// Refuses writes while what they would write might not come to the disk.
+/// Refuses writes while their data might not reach the disk.
 pub fn admit_write(server: &Server) -> Result<(), CommandError> {
     if server.must_save_first() {
         return Err(UNSAVED);
@@ -249,14 +258,14 @@ pub fn admit_write(server: &Server) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// While a data set is loaded, only what does not need it runs.
+/// Refuses all commands that need the data set while it is loaded.
 #[inline]
 fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
     if server.attention.is_idle(session.rights_as_of) || !server.loading.is_on() {
         return Ok(());
     }
     cold_path();
-    // To look at a key removes it if its time is over, and what is replayed after that may have prolonged it.
+    // Looking at a key removes it if its deadline has passed, but a replayed command may have prolonged it.
     let looks_at_keys = server.loading.is_replay() && !command.spec.keys.0.is_empty();
     if command.has(Flags::LOADING) && !looks_at_keys {
         return Ok(());
@@ -264,30 +273,34 @@ fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Re
     Err(LOADING)
 }
 
-/// What a command is told that has to wait until a data set is loaded.
+/// The error of a command that must wait until a data set is loaded.
 pub const LOADING: CommandError = CommandError::text("LOADING Redis is loading the dataset in memory");
 
-/// Whether commands that were logged are run again just now, at time zero: nobody else may look at keys, as
-/// that would remove those whose time is over, and what comes next may have prolonged it.
+/// Whether logged commands are being run again at this moment, at time zero.
+///
+/// No other command may look at keys meanwhile. That would remove keys whose deadline has passed, although a
+/// later logged command may have prolonged it.
 pub fn is_replaying(server: &Server) -> bool {
     server.loading.is_on() && server.loading.is_replay()
 }
 
-/// Why a command must not run now.
+/// The reason why a command must not run now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// Its client is killed: nothing more of it runs.
+    /// Its client is killed, so nothing more of it runs.
     Killed,
     /// CLIENT PAUSE holds it back.
     Paused,
-    /// Its user had the right when it was admitted, and has it no more.
+    /// Its user had the right when it was admitted, and has lost it.
     Denied(Denial),
-    /// The append-only file is loaded again (DEBUG LOADAOF), which had not begun when it was admitted.
+    /// The append-only file is loaded again (DEBUG LOADAOF), which began after the command was admitted.
     Loading,
 }
 
-/// The gates that must be asked under the hold: whoever kills a client, pauses commands or changes users
-/// takes all shards for a moment before that is answered, so what runs after the answer sees it here.
+/// The gates that must be checked under the hold.
+///
+/// A command that kills a client, pauses commands or changes users takes all shards for a moment before it is
+/// answered. So a command that runs after the answer sees the change here.
 ///
 /// # Errors
 /// If the command must not run now.
@@ -311,14 +324,15 @@ pub fn gate(
             gate_loading(server, session, command)?;
         }
     }
-    // Refused now, a command would be left half done.
+    // If it were refused now, the command would be left half done.
     if session.admitted_as_of != session.rights_as_of && !session.is_between_parts() {
         gate_rights(session, command, words)?;
     }
     Ok(())
 }
 
-/// Checks again what was admitted before the append-only file was loaded. EXEC must end its transaction.
+/// Checks an admission again that preceded the loading of the append-only file. EXEC must end its
+/// transaction.
 #[cold]
 fn gate_loading(server: &Server, session: &mut Session, command: &Registered) -> Result<(), Closed> {
     if !command.runs_queue() {
@@ -331,7 +345,7 @@ fn gate_loading(server: &Server, session: &mut Session, command: &Registered) ->
     Ok(())
 }
 
-/// Checks again what was admitted as of earlier rights. EXEC must end its transaction, whatever it is denied.
+/// Checks an admission under earlier rights again. EXEC must end its transaction, even if it is denied.
 #[cold]
 fn gate_rights(session: &mut Session, command: &Registered, words: Words<'_>) -> Result<(), Closed> {
     let Err(CommandError::Denied(denial)) = admit_rights(command, words, session) else { return Ok(()) };
@@ -342,10 +356,12 @@ fn gate_rights(session: &mut Session, command: &Registered, words: Words<'_>) ->
     Err(Closed::Denied(denial))
 }
 
-/// Starts a unit on the shards it holds, and gives its time: the latest of the sample's and the shards', but
-/// for those that are ahead because the clock was set back.
+/// Starts a unit on the held shards, and returns its time.
 ///
-/// Storing it back is what `Shard::begin` does for each shard that is touched.
+/// It is the latest of the sampled time and the shards' times. Shards that are ahead because the clock was
+/// set back do not count.
+///
+/// `Shard::begin` stores it back for each shard that is used.
 pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session, server: &Server) -> Millis {
     let mut time = sampled;
     held.each_shard(|shard| {
@@ -357,17 +373,19 @@ pub fn start(held: &mut Held<'_, Job>, sampled: Millis, session: &Session, serve
     time
 }
 
-/// Whether anybody waits for keys in the shards that are held, or has pinned some.
+/// Whether a node waits for keys in the held shards, or has pinned some.
 pub fn has_lines(held: &mut Held<'_, Job>) -> bool {
     held.any_shard(|shard| shard.has_lines())
 }
 
-/// Whether a held shard has yet to give something to a snapshot.
+/// Whether a held shard still has data to save for a snapshot.
 pub fn is_saving(held: &mut Held<'_, Job>) -> bool {
     held.any_shard(|shard| shard.is_saving())
 }
 
-/// Whether anybody waits for keys in the shards that are held, has pinned some, or hears of changes.
+/// Whether the held shards have observers.
+///
+/// Those are waiting nodes, nodes with pinned keys, and observers of changes.
 pub fn is_observed(held: &mut Held<'_, Job>) -> bool {
     held.any_shard(|shard| shard.has_observers())
 }

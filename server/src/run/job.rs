@@ -1,4 +1,4 @@
-//! How a node's work is done.
+//! The work of a node.
 
 use std::{sync::Arc, time::Instant};
 
@@ -35,8 +35,9 @@ use crate::{
 };
 
 impl Job {
-    /// How many of the commands that have not run yet are under way together. Scripts go one by one: what one
-    /// of them is about does not concern the others.
+    /// How many of the remaining commands are under way together.
+    ///
+    /// Scripts run one by one: the needs of one do not concern the others.
     fn n_together(&self) -> usize {
         let n_left = self.commands.len() - self.n_run;
         if n_left > 1 && self.next_is_script() { 1 } else { n_left }
@@ -53,7 +54,7 @@ impl Job {
         self.commands_from(self.n_run).take(self.n_together())
     }
 
-    /// What the commands that are under way need.
+    /// The needs of the commands that are under way.
     pub fn needs(&self, server: &Server) -> Needs {
         let mut needs = Needs::default();
         for (delegated, words) in self.together() {
@@ -62,10 +63,11 @@ impl Job {
         needs
     }
 
-    /// The route of the commands that are under way. That of heavy work is found by the thread that does it.
+    /// The route of the commands that are under way. A heavy-work thread finds the route of heavy work
+    /// itself.
     pub fn route(&self, server: &Server) -> Route {
         let is_heavy = self.together().any(|(delegated, words)| {
-            // Held back by a pause, a sweep comes here, and runs with all shards held.
+            // A sweep that a pause held back comes here, and runs with all shards held.
             let command = command_lookup::row(delegated.command);
             matches!(command.spec.run, Run::EachShard { .. })
                 || route::is_heavy(server, &self.session, command, words)
@@ -76,9 +78,10 @@ impl Job {
         self.needs(server).route(server)
     }
 
-    /// Runs the commands, each as a unit, with the shards they need held. Asks for more shards, if it turns
-    /// out that a command needs them, and yields between two commands when the thread owes its time to
-    /// others.
+    /// Runs the commands, each as a unit, with their shards held.
+    ///
+    /// It asks for more shards if a command turns out to need them. It yields between two commands when the
+    /// thread owes its time to others.
     fn run_commands(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Next {
         let first = self.n_run;
         let commands = self.commands[first..].iter().map(|next| command_lookup::row(next.command));
@@ -94,7 +97,7 @@ impl Job {
         next
     }
 
-    /// Puts down the time since the last moment, if it is followed.
+    /// Records the time since the last moment, if the node is followed.
     pub(super) fn pass(&mut self, phase: Phase) {
         if let Some(split) = &mut self.split {
             split.pass(phase, Instant::now());
@@ -121,7 +124,7 @@ impl Job {
                 Ended::Ran => {
                     self.ran(span, thread);
                     thread.stats().offloaded.add(1);
-                    // The commands after it may be short: they do not wait for heavy work.
+                    // The commands after it may be short, so they do not wait for heavy work.
                     return Next::Home;
                 }
                 Ended::Killed => self.n_run = self.commands.len(),
@@ -154,18 +157,19 @@ impl Job {
         Next::Home
     }
 
-    /// The route on which the next command runs again. One that keeps finding out that it needs more goes
-    /// through the lane in the end.
+    /// The route on which the next command runs again. A command that keeps needing more shards finally takes
+    /// the lane.
     fn after_giving_up(&mut self, route: Route) -> Route {
         const PATIENT_RUNS: u8 = 3;
         self.n_given_up = self.n_given_up.saturating_add(1);
         if self.n_given_up > PATIENT_RUNS { route.through_lane() } else { route }
     }
 
-    /// Ends the wait of the commands that are under way with an error. Returns false if they have to wait on.
+    /// Ends the wait of the commands that are under way with an error. Returns false if they must keep
+    /// waiting.
     pub(super) fn refuse(&mut self, error: &CommandError, thread: &ThreadState) -> bool {
         match &mut self.task {
-            // A barrier has its reply, and waits no longer; but for shards that are still to tell of events.
+            // A barrier has its reply and stops waiting, unless shards still have events to announce.
             Task::Barrier => events::is_settled(thread.server()),
             Task::Sweep(sweep) => {
                 step::refuse(error, &self.session, sweep.fail(), thread);
@@ -178,7 +182,7 @@ impl Job {
 
     fn refuse_commands(&mut self, error: &CommandError, thread: &ThreadState) -> bool {
         if self.next_runs_queue() {
-            // It has to end its transaction and to let go of what is watched, and needs no more than that
+            // EXEC must end its transaction and release its watched keys, and needs no more shards than that
             // takes.
             return self.session.exec_refusal.replace(error.clone()).is_none();
         }
@@ -201,16 +205,17 @@ impl Job {
         self.commands.get(self.n_run).is_some_and(|next| command_lookup::row(next.command).runs_queue())
     }
 
-    /// Has the next command wait, with the shards of the keys it waits for held.
+    /// Makes the next command wait, with the shards of its keys held.
     fn wait(&mut self, mut wait: Wait, held: &mut Held<'_, Job>, thread: &ThreadState) {
         if wait.is_visible() {
-            // One that could not be served where it was claimed waits on, and not anew.
+            // A command that could not be served where it was claimed keeps its deadline.
             wait.deadline = self.gives_up_at.or(wait.deadline);
             self.gives_up_at = wait.deadline;
         }
-        // For how long it waits is its client's wish.
+        // The duration of the wait is its client's choice.
         self.split = None;
-        // A command that waits until it may write has not begun for its client, so it is shown when it runs.
+        // For its client, a command that waits for permission to write has not begun, so it is shown when it
+        // runs.
         if wait.is_visible() && !std::mem::replace(&mut self.was_shown, true) {
             let (command, words) = command_lookup::next(self);
             finish::show(command.spec.flags, words, &self.session, thread);
@@ -221,7 +226,7 @@ impl Job {
         blocking::park(self, wait, held);
     }
 
-    /// Remembers which keys a command that waits, or has waited, reads.
+    /// Remembers the keys read by a command that waits or has waited.
     fn note_reads_of(&self, nth: usize, held: &mut Held<'_, Job>, thread: &ThreadState) {
         if self.session.tracking.is_some()
             && let Some((delegated, words)) = self.commands_from(nth).next()
@@ -257,7 +262,7 @@ impl Job {
                 let shard = held.shard(held.ids()[0]);
                 self.now = shard.start_at(self.now, || thread.server().clock.now());
                 shard.go_to(sweep.db);
-                // A sweep that is done here is finished by its thread, which sees that the cursor has ended.
+                // A sweep that ends here is finished by its thread, which sees that the cursor has ended.
                 let _: Step = step::step_sweep(command_lookup::row(self.commands[0].command), sweep, shard);
                 let _: usize = unit::end(held, thread, self.now);
             }
@@ -277,7 +282,7 @@ impl Job {
     }
 }
 
-/// Has all shards begin to save what they hold at this moment.
+/// Makes all shards begin to save their contents of this moment.
 fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
     let server = thread.server();
     if cut.is_last {
@@ -356,7 +361,7 @@ impl coordinator::Job for Job {
                 let failed = self.commands.first().map(|delegated| command_lookup::row(delegated.command));
                 write_panic_error(sweep.fail(), self.session.resp, failed, thread);
             }
-            // The commands behind it run when the node is back.
+            // The commands after it run when the node is back.
             _ => {
                 let failed =
                     self.commands.get(self.n_run).map(|delegated| command_lookup::row(delegated.command));
@@ -376,7 +381,7 @@ impl coordinator::Job for Job {
         stats.misses.add(u64::from(lookups.n_misses));
         stats.changes.add(u64::from(shard.take_changed()));
         if shard.has_observers() {
-            // Whatever becomes of the unit, what it has done is logged before anybody else sees it.
+            // The unit's changes are logged before any other thread sees them, whatever becomes of the unit.
             logging::log_unit(thread);
             if shard.is_only_logged() {
                 return;
@@ -392,7 +397,7 @@ impl coordinator::Job for Job {
             Task::Wait(parked) => {
                 let parked = Arc::clone(parked);
                 node.job.task = Task::Commands;
-                // First the node: once its thread knows of the wait, it may claim it.
+                // The node comes first: once its thread knows of the wait, it may claim the node.
                 parked.hand_in(node);
                 thread.send_mail(origin, Mail::Waits(parked));
             }
@@ -419,7 +424,7 @@ impl coordinator::Job for Job {
     }
 }
 
-/// Fetches the members that a node's commands reach for, of the first one's key.
+/// Prefetches the members that a node's commands use in the first command's key.
 fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
     let Some(Delegated { command, routed: Some(routed), .. }) = job.commands.get(job.n_run).copied() else {
         return;
@@ -438,7 +443,7 @@ fn prefetch_node(job: &Job, held: &mut Held<'_, Job>) {
     );
 }
 
-/// Answers a command that has panicked, if its client wants replies.
+/// Writes the reply to a command that has panicked, if its client wants replies.
 pub fn answer_panic(
     out: &mut Vec<u8>,
     session: &mut Session,
@@ -450,7 +455,7 @@ pub fn answer_panic(
     session.drop_unwanted(start, out);
 }
 
-/// Writes the error that the client of a panicked command gets.
+/// Writes the error that the client of a panicked command receives.
 pub fn write_panic_error(
     out: &mut Vec<u8>,
     resp: braid_protocol::reply::Resp,

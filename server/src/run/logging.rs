@@ -1,4 +1,6 @@
-//! What a unit did goes into the log: at its end, under its holds, before anybody is told of it.
+//! The logging of a unit's changes at its end, under its holds.
+//!
+//! Observers are told afterwards.
 
 use braid_journal::intake::Kind;
 use braid_protocol::request::write_words;
@@ -14,7 +16,7 @@ use crate::{
     shared::thread_state::ThreadState,
 };
 
-/// Logs what the unit that ends has done, if anything is to be logged.
+/// Logs the changes of a unit that ends, if there are any to log.
 pub fn log_unit(thread: &ThreadState) {
     let durability = &thread.server().durability;
     if !durability.is_recording() {
@@ -38,7 +40,7 @@ fn log_record(record: &Record, thread: &ThreadState) {
     add(record.touched(), thread, |to| write_unit(record, to));
 }
 
-/// Adds what a unit has done to the thread's log.
+/// Adds a unit's changes to the thread's log.
 fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u8>) -> Kind) {
     let durability = &thread.server().durability;
     if !durability.aof.is_writing() {
@@ -51,18 +53,21 @@ fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u
     }
 }
 
-/// Logs what a command has done that ran in place on the shard of its key, where only the log hears, and that
-/// is logged in its own words ([`Log::is_verbatim`](command::Log::is_verbatim)). The shard is held.
+/// Logs the changes of a command that ran in place and is observed only by the log.
+///
+/// Such a command is logged in its own words ([`Log::is_verbatim`](command::Log::is_verbatim)). The shard is
+/// held.
 #[inline(never)]
 pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
     let durability = &thread.server().durability;
     record::with(|record| {
-        // What has changed something waits for that, which comes behind all that it has read.
+        // A command with changes waits for its own record, which comes after all records of the data that it
+        // has read.
         if !record.has_changes() && durability.aof.holds_back_reads() {
             await_keys(db, command, words, thread);
         }
         if record.lacks_words() {
-            // If nothing has gone, these are all there is.
+            // If nothing has expired or been evicted, these words are the whole unit.
             if record.is_empty() && !durability.record_log.is_on() {
                 add(record.touched(), thread, |to| {
                     write_words(to, words.len(), words.iter());
@@ -77,8 +82,9 @@ pub fn ran_in_place(db: Db, command: &Registered, words: Words<'_>, thread: &Thr
     });
 }
 
-/// Has the reply to a command wait until what it has read is on disk. Its shards are held, or its values
-/// pinned.
+/// Makes the reply to a command wait until all data that it read is on disk.
+///
+/// Its shards are held, or its values pinned.
 #[cold]
 pub fn await_what_was_read(call: &Call<'_, '_>, command: &Registered, words: Words<'_>) {
     let durability = &call.server.durability;
@@ -90,7 +96,7 @@ pub fn await_what_was_read(call: &Call<'_, '_>, command: &Registered, words: Wor
     await_keys(call.session.db, command, words, call.thread);
 }
 
-/// Has the reply to a command wait until the last changes of its keys are on disk.
+/// Makes the reply to a command wait until its keys' last changes are on disk.
 fn await_keys(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadState) {
     let durability = &thread.server().durability;
     if command.spec.keys.0.is_empty() {
@@ -107,7 +113,7 @@ fn await_keys(db: Db, command: &Registered, words: Words<'_>, thread: &ThreadSta
     });
 }
 
-/// Appends a unit as it stands in the stream of commands.
+/// Appends a unit in the form of the change stream.
 fn write_unit(record: &Record, to: &mut Vec<u8>) -> Kind {
     let first = record.gone().next().or_else(|| record.commands().next());
     let first_db = first.map_or(Db(0), |recorded| recorded.db);
@@ -131,7 +137,7 @@ fn write_unit(record: &Record, to: &mut Vec<u8>) -> Kind {
     Kind::Commands { first_db: first_db.0, last_db: selected.0 }
 }
 
-/// Appends SELECT, if another database is selected than what is recorded is about.
+/// Appends SELECT if a record belongs to another database than the selected one.
 fn select(recorded: Recorded<'_>, selected: &mut Db, to: &mut Vec<u8>) {
     if recorded.db != *selected {
         *selected = recorded.db;

@@ -1,15 +1,15 @@
 //! One way to run a command.
 //!
-//! What takes effect at once is a [unit](unit): one command, one EXEC with what it runs, one command that had
-//! waited, the result of work that was offloaded. There are five ways to it, which differ only in who calls
-//! the unit and where its reply goes:
+//! Everything that takes effect at one moment is a [unit](unit): one command, one EXEC with its queue, one
+//! served command, the result of offloaded work. There are five ways to a unit. They differ only in its
+//! caller and in the destination of its reply:
 //!
-//! | way | calls the unit |
+//! | way | caller of the unit |
 //! |---|---|
 //! | in place: its shards are idle | `net/thread/serving.rs` |
-//! | from a [node](job): a shard was held, or the unit could not run in place | whoever drains the shard |
-//! | [served](serve): a key that it waits for was written | the holder who wrote it |
-//! | [offloaded](offload): it reads too much for a hold | a heavy-work thread, without the hold; its result is stored by a unit |
+//! | from a [node](job): a shard was held, or it could not run in place | the thread that drains the shard |
+//! | [served](serve): a key that it waits for was written | the holder that wrote the key |
+//! | [offloaded](offload): too much for a hold | a heavy-work thread, holding nothing; a unit stores it |
 //! | within EXEC | [`transaction`], which runs each queued command through the same [step] |
 //!
 //! All of them end a command in [`finish`], which tells its observers.

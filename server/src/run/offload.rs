@@ -1,19 +1,19 @@
 //! Work on large values, offloaded to heavy-work threads and done without holding the values' shards.
 //!
-//! What a command is expected to do is known before it begins ([`Work`](crate::command::Work)). Where that is
-//! much, a heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values (they are
-//! shared, not copied) and lets go. It runs the handler on a shard *apart*, which has nothing but the shared
-//! values in it, takes the holds a second time to store what the handler has written there, and unpins.
+//! A command's expected work is known before it begins ([`Work`](crate::command::Work)). If it is large, a
+//! heavy-work thread takes the holds once more, only to [pin](Shard::pin) the values. They are shared, not
+//! copied, and the thread releases the shards. It runs the handler on a *separate* shard that contains only
+//! the shared values. Then it takes the holds a second time, stores the handler's results, and unpins.
 //!
 //! **Why this is still one step.** While a key is pinned, every command that writes it waits
-//! ([`blocking::wait_for_unpinning`]), so what was read is what is there when the result is stored. FLUSHALL,
-//! SWAPDB and the passing of a deadline do not wait; so before a result is stored the code checks whether all
-//! that was read is still there, and if not, the work is done again. A command that only reads takes its
-//! effect when it pins; a store is a [unit](super::unit) and asks its gates: after CLIENT PAUSE has answered
-//! nothing is stored, and nothing of a killed client.
+//! ([`blocking::wait_for_unpinning`]). So the values that were read are still there when the result is
+//! stored. FLUSHALL, SWAPDB and the passing of a deadline do not wait. Therefore the code checks before it
+//! stores a result whether all read values are still there. If not, the work is done again. A command that
+//! only reads takes effect when it pins. A store is a [unit](super::unit) and passes its gates: nothing is
+//! stored after CLIENT PAUSE has answered, and nothing of a killed client.
 //!
-//! **Why writers do not starve.** A command that has to wait for a pinned key stands in its line, and
-//! whatever would pin the key after that stands after it.
+//! **Why writers do not starve.** A command that must wait for a pinned key stands in its line. A later
+//! command that would pin the key stands after it.
 
 use std::{
     collections::HashMap,
@@ -48,17 +48,17 @@ use crate::{
     warning,
 };
 
-/// Offloads the next command of a job: gives the route on which its values are pinned.
+/// Offloads the next command of a job. Returns the route on which its values are pinned.
 pub fn send(job: &mut Job, server: &Server) -> Route {
     job.task = Task::Pin;
     Route::new(Needs::of_next(job, server).shards(server)).with_weight(Weight::Heavy)
 }
 
-/// Offloads a job whose next command is very long: gives the route on which it begins.
+/// Offloads a job whose next command is very long. Returns the route on which it begins.
 pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
     let (command, words) = command_lookup::next(job);
     if route::is_heavy(server, &job.session, command, words) {
-        // Long by many words rather than by one.
+        // The request is long because of many words, not because of one.
         let route = job.route(server);
         job.task = Task::Commands;
         return route;
@@ -73,21 +73,21 @@ pub fn send_long_request(job: &mut Job, server: &Server) -> Route {
         },
     );
     if is_put && words.len() == 1 + 2 * n_keys {
-        // Keys and what becomes of them, whatever is there: that is put together with nothing held.
+        // The command consists of keys and their new values, whatever they hold now. Its work needs no hold.
         return send(job, server);
     }
     job.task = Task::Commands;
-    // It is found when the request has been prepared.
+    // The route is found when the request has been prepared.
     Route::default().with_weight(Weight::Heavy)
 }
 
-/// Pins the values of a job's next command, or has it wait for its turn.
+/// Pins the values of a job's next command, or makes it wait for its turn.
 pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     let server = thread.server();
     job.task = Task::Commands;
     match gate(job, server) {
         Err(Closed::Killed) => return job.n_run = job.commands.len(),
-        // Its thread keeps it until the pause ends, or sends it on its way to be refused.
+        // Its thread keeps it until the pause ends, or submits it again to be refused.
         Err(Closed::Paused | Closed::Loading) => return,
         Err(Closed::Denied(denial)) => return answer_denied(job, denial, thread),
         Ok(()) => {}
@@ -153,10 +153,10 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         return end_after_panic(job, &panic, &offload.keys[..n_pinned], held, thread);
     }
     if command.has(Flags::READONLY) {
-        // It takes its effect here.
+        // The command takes effect here.
         finish::show(command.spec.flags, words, &job.session, thread);
         if job.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers()) {
-            // Until they are unpinned the values stay what they are, so this may come before they are read.
+            // The values do not change until they are unpinned, so this may precede the reads.
             invalidations::remember(server, held, &job.session, command.spec.keys, words);
         }
     }
@@ -164,13 +164,13 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     job.task = Task::Offloaded(Box::new(offload));
 }
 
-/// The gates, for a job's next command.
+/// Passes a job's next command through the gates.
 fn gate(job: &mut Job, server: &Server) -> Result<(), Closed> {
     let Job { session, requests, commands, n_run, .. } = job;
     gates::gate(server, session, command_lookup::row(commands[*n_run].command), requests.get(*n_run))
 }
 
-/// Answers a job's next command, which its user may not run any more.
+/// Replies to a job's next command that its user has lost the right to it.
 #[cold]
 fn answer_denied(job: &mut Job, denial: Denial, thread: &ThreadState) {
     let Job { session, requests, commands, n_run, reply, .. } = job;
@@ -180,7 +180,7 @@ fn answer_denied(job: &mut Job, denial: Denial, thread: &ThreadState) {
     job.n_run += 1;
 }
 
-/// Does the work of a job that has pinned its values; then it is to be submitted, to unpin them.
+/// Does the work of a job that has pinned its values. The caller then submits the job, to unpin them.
 pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     let server = thread.server();
     let Task::Offloaded(mut offload) = std::mem::take(&mut node.job.task) else {
@@ -201,7 +201,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     offload.record = record::take();
     Job::leave(&mut offload.shard, thread);
     if ran.is_err() {
-        // Nobody else sees that shard, so it may be as torn as it likes.
+        // No other thread sees that shard, so it may be torn.
         warning!("A command panicked while it was offloaded; its client gets an error");
         let n_counted = node.job.session.n_commands;
         node.job.panicked(thread);
@@ -215,7 +215,7 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
     node.set_route(Route::new(shards));
 }
 
-/// Runs the command; returns how long that took, in nanoseconds.
+/// Runs the command, and returns how long that took, in nanoseconds.
 fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
     let delegated = commands[*n_run];
@@ -242,8 +242,11 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     nanos
 }
 
-/// Stores what a command has written, as a unit, unpins its values, and serves those that wait for either.
-/// Gives the route over more shards, if serving needs them.
+/// Stores a command's results as a unit and unpins its values.
+///
+/// Then it serves the nodes that wait for either.
+///
+/// Returns the route over more shards, if serving needs them.
 pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) -> Option<Route> {
     let Task::Unpin(mut offload) = std::mem::replace(&mut job.task, Task::Commands) else {
         unreachable!("the task has just been seen")
@@ -260,7 +263,7 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
             unit::end(held, thread, job.now);
         }
         Err(panic) => {
-            // CLIENT REPLY SKIP is for the error, too.
+            // CLIENT REPLY SKIP applies to the error, too.
             job.session.replies = offload.replies;
             job.was_counted = false;
             end_after_panic(job, &panic, &offload.keys[n_unpinned..], held, thread);
@@ -270,8 +273,10 @@ pub fn unpin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) 
     None
 }
 
-/// Ends a unit that has panicked while it pinned or unpinned keys. Unless it has begun to store a result, its
-/// client gets the error and the keys are unpinned: the commands that wait to write them would wait for ever.
+/// Ends a unit that has panicked while it pinned or unpinned keys.
+///
+/// Unless it has begun to store a result, its client receives the error and the keys are unpinned. Otherwise
+/// the commands that wait to write them would wait for ever.
 fn end_after_panic(
     job: &mut Job,
     panic: &Panic,
@@ -279,7 +284,7 @@ fn end_after_panic(
     held: &mut Held<'_, Job>,
     thread: &mut ThreadState,
 ) {
-    // Before those that wait are served: what they write is no sign that this unit has written.
+    // This precedes the serving of waiting nodes: their writes must not be taken for writes of this unit.
     Job::caught(held, panic);
     let time = gates::start(held, job.now, &job.session, thread.server());
     for PinnedKey { key, .. } in still_pinned {
@@ -291,7 +296,7 @@ fn end_after_panic(
     unit::end(held, thread, time);
 }
 
-/// Does what [`unpin`] says but for the end of the unit; `n_unpinned` counts the keys that are done with.
+/// Does [`unpin`] without the end of the unit. `n_unpinned` counts the finished keys.
 fn conclude(
     job: &mut Job,
     offload: &mut Offload,
@@ -331,7 +336,7 @@ fn conclude(
         } else if let Some(result) = result {
             braid_storage::release(result);
         }
-        // A value that is shared no longer is changed where it is.
+        // From now on a value that is no longer shared is changed in place.
         if let Some(shared) = pinned.shared.take() {
             braid_storage::release(shared);
         }
@@ -343,14 +348,14 @@ fn conclude(
     }
     if is_valid {
         let reply_bytes = job.reply.len() - job.n_replied_bytes;
-        // One that reads was shown when its values were pinned.
+        // A command that only reads was shown when its values were pinned.
         let was_shown = command.has(Flags::READONLY);
         let ran = Ran { command, words, session: &job.session, reply_bytes, was_shown };
         finish::tell(&ran, Times { alone: Some(offload.worked_nanos), ..Times::default() }, thread);
     }
     job.now = time;
     if !is_valid {
-        // It is run again, once a pause has ended; nothing more of a killed client is.
+        // It runs again, once a pause has ended. A killed client's command does not.
         job.reply.truncate(job.n_replied_bytes);
         job.session.replies = offload.replies;
     }
@@ -367,7 +372,7 @@ fn conclude(
     None
 }
 
-/// Tells of look-ups that have found nothing.
+/// Announces look-ups that have found nothing.
 fn tell_misses(changes: &[Change], held: &mut Held<'_, Job>, server: &Server) {
     for change in changes.iter().filter(|change| change.event == Event::KeyMiss) {
         let bytes = change.key.as_deref().expect("it is a key that was missed");
@@ -376,12 +381,12 @@ fn tell_misses(changes: &[Change], held: &mut Held<'_, Job>, server: &Server) {
     }
 }
 
-/// Stores what a command has left under a key, as the events that its changes of the key were.
+/// Stores the result of a command under a key, with the events of its changes.
 fn store(shard: &mut Shard, watched: &WatchedKey, result: Option<EntryBox>, changes: &[Change]) {
     let key = &watched.key();
     let is_of_key = |change: &&Change| change.db == watched.db && change.key.as_deref() == Some(key.bytes);
     let of_key = changes.iter().filter(is_of_key);
-    // To some commands a key is new although it takes the place of another.
+    // For some commands a key is new although it replaces another.
     if of_key.clone().any(|change| change.event == Event::New) && shard.peek(key).is_some() {
         shard.announce_new(key);
     }
@@ -393,12 +398,12 @@ fn store(shard: &mut Shard, watched: &WatchedKey, result: Option<EntryBox>, chan
             shard.put_as_used(key, result, event);
             true
         }
-        // It is what it was.
+        // The value has not changed.
         (Some(result), None) => {
             braid_storage::release(result);
             false
         }
-        // It may have come back in the meantime, by SWAPDB.
+        // The key may have returned in the meantime, by SWAPDB.
         (None, event) => shard.remove(key, event.unwrap_or(Event::Del)),
     };
     if is_stored {
@@ -407,7 +412,7 @@ fn store(shard: &mut Shard, watched: &WatchedKey, result: Option<EntryBox>, chan
 }
 
 impl PinnedKey {
-    /// Whether what was read is still there.
+    /// Whether the value that was read is still there.
     fn is_unchanged(&self, held: &mut Held<'_, Job>, now: Millis) -> bool {
         let shard = held.shard(self.key.routed.shard);
         shard.begin(self.key.db, now);

@@ -1,4 +1,4 @@
-//! Which shards commands need, and whether they are expected to be long.
+//! The shards that commands need, and whether commands are expected to be long.
 
 use std::ops::Range;
 
@@ -20,21 +20,22 @@ use crate::{
     shared::server::Server,
 };
 
-/// Above so many keys a command counts as slow and goes to a heavy-work thread: some 200 µs of expected work.
+/// The number of keys above which a command runs on a heavy-work thread.
+///
+/// That is about 200 µs of expected work.
 pub const HEAVY_KEYS: usize = 2000;
 
-/// The same of commands that may wait for their keys: to be listed as a waiting client costs some ten
-/// look-ups.
+/// The same limit for commands that may wait for their keys. Entering one line costs about ten look-ups.
 const HEAVY_KEYS_AWAITED: usize = 200;
 
-/// What commands need to have held together.
+/// The shards that commands need to hold together.
 #[derive(Default)]
 pub struct Needs {
-    /// Where their keys live, in the order in which the commands name them.
+    /// The places of their keys, in the order in which the commands name them.
     pub keys: SmallVec<[Routed; 12]>,
     others: SmallVec<[ShardId; 6]>,
     everything: bool,
-    /// One of them is a script that is expected to need the lane.
+    /// Whether one of them is a script that is expected to need the lane.
     pub wants_lane: bool,
 }
 
@@ -44,7 +45,7 @@ impl Needs {
         Self { keys: keys.into(), ..Self::default() }
     }
 
-    /// What a job's next command needs.
+    /// The needs of a job's next command.
     pub fn of_next(job: &Job, server: &Server) -> Self {
         let mut needs = Needs::default();
         let (command, words) = command_lookup::next(job);
@@ -52,13 +53,13 @@ impl Needs {
         needs
     }
 
-    /// Adds what a command needs.
+    /// Adds the needs of a command.
     pub fn add(&mut self, server: &Server, session: &Session, command: &Registered, words: Words<'_>) {
         self.add_unforeseen(server, session, command, words);
         self.foresee(server, command, words);
     }
 
-    /// Adds what a command needs but for what [`Needs::foresee`] does.
+    /// Adds the needs of a command, without those that [`Needs::foresee`] adds.
     pub fn add_unforeseen(
         &mut self,
         server: &Server,
@@ -69,8 +70,8 @@ impl Needs {
         match command.spec.run {
             Run::Session(_) | Run::Container => {
                 self.everything |= session.queue.is_some() && command.has(Flags::WHOLE_KEYSPACE);
-                // Within a transaction it cannot be given up when it finds that a snapshot was cut meanwhile:
-                // so none is.
+                // Within a transaction the command cannot be given up when it finds that a snapshot was cut
+                // meanwhile. So no snapshot is cut.
                 if command.has(Flags::WRITE) {
                     self.others.push(ShardId(0));
                 }
@@ -95,7 +96,7 @@ impl Needs {
             }
             Run::Queue => {
                 self.others.extend(command::watched_routes(&session.watched));
-                // One that is to refuse runs nothing.
+                // An EXEC that refuses runs nothing.
                 let queue = session.queue.as_ref().filter(|_| session.exec_refusal.is_none());
                 for (queued, words) in queue.into_iter().flat_map(command_lookup::queued) {
                     self.add(server, session, queued, words);
@@ -104,8 +105,9 @@ impl Needs {
         }
     }
 
-    /// Adds the keys that a script is known to reach for beside those that it declares. Returns what else is
-    /// expected of it.
+    /// Adds the keys that a script is known to use besides those that it declares.
+    ///
+    /// Returns the other expectations about it.
     pub fn foresee(&mut self, server: &Server, command: &Registered, words: Words<'_>) -> Expected {
         let Run::Script(from) = command.spec.run else { return Expected::default() };
         let router = server.keyspace.router();
@@ -115,7 +117,7 @@ impl Needs {
         expected
     }
 
-    /// Adds the keys of a command that are the `nth` ones.
+    /// Adds those keys of a command that `nth` selects.
     fn add_keys(&mut self, server: &Server, command: &Registered, words: Words<'_>, nth: Range<usize>) {
         let router = server.keyspace.router();
         let get = |at| words.get(at);
@@ -128,7 +130,7 @@ impl Needs {
         });
     }
 
-    /// Adds what a command needs that ends subscriptions: those that it names, or all.
+    /// Adds the needs of a command that ends subscriptions: those that it names, or all.
     fn add_what_is_left(
         &mut self,
         server: &Server,
@@ -144,11 +146,11 @@ impl Needs {
             return self.add_keys(server, command, words, 0..usize::MAX);
         }
         self.others.extend(command::subscribed_routes(server, own));
-        // Who publishes anywhere looks at the patterns, and what happens anywhere is an event.
+        // A PUBLISH on any shard looks at the patterns, and a change on any shard is an event.
         self.everything |= own.n_of(TopicKind::Pattern) > 0 || own.meet_events();
     }
 
-    /// The route over them.
+    /// The route over these shards.
     pub fn route(&self, server: &Server) -> Route {
         let route = Route::new(self.shards(server));
         if self.wants_lane { route.through_lane() } else { route }
@@ -169,17 +171,19 @@ impl Needs {
     }
 }
 
-/// Whether a command reaches for keys that it does not name, or that only its handler can tell from others.
+/// Whether a command uses keys that it does not name.
+///
+/// That includes keys that only its handler can tell from other words.
 pub fn roams(command: &Registered, words: Words<'_>) -> bool {
     command.spec.roams.is_some_and(|roams| roams(words)) || command.spec.keys.are_ambiguous(words)
 }
 
-/// Whether a command is expected to take so long that no socket should wait behind it.
+/// Whether a command will probably take too long for a socket to wait.
 pub fn is_heavy(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     script_prediction::is_long(server, command, words) || is_heavy_beside(server, session, command, words)
 }
 
-/// The same, but for a script of its own.
+/// The same, without the prediction for a script of its own.
 pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
     words.len() > if command.has(Flags::BLOCKING) { HEAVY_KEYS_AWAITED } else { HEAVY_KEYS }
         || roams(command, words)
@@ -198,12 +202,15 @@ pub fn is_heavy_beside(server: &Server, session: &Session, command: &Registered,
             }))
 }
 
-/// Whether a command adds up what very many tables count.
+/// Whether a command adds up the counts of very many tables.
 pub fn adds_up_much(server: &Server, command: &Registered) -> bool {
     command.has(Flags::ADDS_UP_TABLES) && server.keyspace.has_many_tables()
 }
 
-/// Whether a command must have the lane from its beginning: EXEC with a script that may reach for any key.
+/// Whether a command must have the lane from its beginning.
+///
+/// This is an EXEC with a script that may use any key.
+///
 /// Within a transaction it can neither be given up nor take the lane later.
 pub fn needs_lane(server: &Server, session: &Session, command: &Registered) -> bool {
     command.runs_queue()

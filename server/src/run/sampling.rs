@@ -1,8 +1,8 @@
-//! Looks at commands for HOTKEYS: what a sampled one has cost goes to its keys.
+//! The samples for HOTKEYS: the cost of a sampled command is added to its keys.
 //!
-//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised, so that
-//! all commands pass where this is asked: the inner step, and the commands of a transaction. A script counts
-//! as one command on the keys it declares.
+//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised. So all
+//! commands pass the two places of sampling: the inner step, and the commands of a transaction. A script
+//! counts as one command on the keys that it declares.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::{
     catalog::Words, command::Registered, shared::thread_state::ThreadState, telemetry::hot_keys::Cost,
 };
 
-/// So many of a command's keys are looked at: it holds their shards meanwhile.
+/// The maximum of a command's keys that are sampled. Their shards are held meanwhile.
 const KEYS_MAX: usize = 64;
 
 /// A sampled command that runs.
@@ -32,14 +32,14 @@ impl Sampled {
         thread.server().hot_keys.samples_next(thread.index).then(|| Self { began: Instant::now() })
     }
 
-    /// Returns how long the command took that has just run, in nanoseconds.
+    /// Returns the duration of the command that has just run, in nanoseconds.
     #[cold]
     pub fn end(self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
 }
 
-/// Notes what a sampled command has cost.
+/// Records the cost of a sampled command.
 #[cold]
 pub fn note(command: &Registered, words: Words<'_>, reply_bytes: usize, nanos: u64, thread: &ThreadState) {
     let keys = keys_of(command, words);
@@ -49,7 +49,7 @@ pub fn note(command: &Registered, words: Words<'_>, reply_bytes: usize, nanos: u
     }
 }
 
-/// A command's keys. Of very many, some that lie evenly among them: each stands for its neighbours.
+/// Returns a command's keys. Of very many keys it returns an even selection: each stands for its neighbours.
 fn keys_of<'w>(command: &Registered, words: Words<'w>) -> SmallVec<[&'w [u8]; 4]> {
     let mut n_keys = 0usize;
     let get = |at| words.get(at);

@@ -1,15 +1,15 @@
-//! Scripts: runs one as most of a unit, and gives it the commands that it asks for.
+//! Scripts: runs a script as most of a unit, and executes its commands.
 //!
-//! The keys that a script declares, and those that its text predicts, are part of its route. What else it
-//! reaches for is found out while it runs, and each such shard is *tried*. If another thread holds it:
-//! - as long as the script has changed nothing, it is given up, all is let go, and it runs again over the
-//!   larger route. What it would have shown by then (statistics, lines of MONITOR and of the log) is kept
-//!   back in [`Notes`] until it is certain;
-//! - once it has, it can only go on. Two scripts that go on could wait for each other; so a script whose keys
-//!   are not known takes the lane before its first change, and only the lane's holder waits.
+//! The keys that a script declares, and those that its text predicts, are part of its route. Other keys are
+//! discovered while it runs, and each such shard is *tried*. If another thread holds the shard:
+//! - A script that has changed nothing is given up. It releases all shards and runs again over the larger
+//!   route. Its visible effects so far (statistics, lines of MONITOR and of the log) are kept back in
+//!   [`Notes`] until they are certain.
+//! - A script that has changed something can only continue. Two such scripts could wait for each other. So a
+//!   script with unknown keys takes the lane before its first change, and only the lane's holder waits.
 //!
-//! Within EXEC a script cannot be given up: a transaction with a script whose keys are not known runs with
-//! the lane from its beginning.
+//! Within EXEC a script cannot be given up: a transaction that contains a script with unknown keys has the
+//! lane from its beginning.
 
 use std::{
     sync::atomic::Ordering,
@@ -53,36 +53,42 @@ use crate::{
     warning,
 };
 
-/// So many turns of the engine, of some 50 µs each, may a script take on a thread that serves sockets. One
-/// that has changed nothing by then goes to a heavy-work thread.
+/// The turns of the engine that a script may have on a thread with sockets.
+///
+/// A turn takes about 50 µs.
+///
+/// A script that has changed nothing by then goes to a heavy-work thread.
 const SHORT_TURNS: u32 = 2;
 
-/// With so many of its declared keys a script's key is compared, rather than hashed again.
+/// The number of declared keys with which a key is compared before it is hashed.
 const DECLARED_COMPARED: usize = 4;
 
-/// Of so many runs one has the time of its short commands taken, for all of them: to ask for the time takes
-/// as long as half of them.
+/// One run in this many has the time of its short commands taken.
+///
+/// The time stands for all runs.
+///
+/// Reading the clock for each command would take half as long as the command.
 const RUNS_PER_TIMED: u32 = 8;
 
-/// More than this is not kept back of what a run would show: it is shown, be it certain or not.
+/// The maximum of visible effects that a run keeps back. More are shown, whether they are certain or not.
 const NOTES_MAX_BYTES: usize = 1 << 20;
 
-/// How often a busy script looks for clients that wait for its keys.
+/// The interval at which a busy script checks for clients that wait for its keys.
 const REFUSES_EVERY_MILLIS: u64 = 10;
 
-/// For so long the thread of a script sleeps at a time that waits for a shard.
+/// The time for which a script's thread sleeps while it waits for a shard.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What a script may do.
+/// The rights of a script.
 #[derive(Clone, Copy)]
 struct Rights {
     /// Commands that may write are refused.
     is_read_only: bool,
-    /// Memory being short refuses nothing.
+    /// A shortage of memory refuses nothing.
     may_exceed_memory: bool,
 }
 
-/// Runs EVAL or one of its kin, with the shards of the keys that it declares held.
+/// Runs EVAL or a similar command, with the shards of its declared keys held.
 pub fn run(
     call: &mut Call<'_, '_>,
     command: &'static Registered,
@@ -96,7 +102,7 @@ pub fn run(
     drop(kept_back);
     thread.charge(call.session);
     if ran.is_err() {
-        // It could not begin: one that does shows itself, before its commands.
+        // The script could not begin. A script that begins shows itself, before its commands.
         finish::show(Flags::NONE, words, call.session, call.thread);
     }
     let ran = ran?;
@@ -106,7 +112,7 @@ pub fn run(
     Ok(())
 }
 
-/// Runs it, or says why it cannot begin.
+/// Runs the script, or returns the reason why it cannot begin.
 fn begin(
     call: &mut Call<'_, '_>,
     command: &'static Registered,
@@ -186,10 +192,10 @@ fn run_function(
     ran
 }
 
-/// How the engine has ended a run.
+/// The engine's result of a run.
 type Ran = Result<Ended, Stop>;
 
-/// Counts a script's error; that of a command has been counted where it failed.
+/// Counts a script's error. The error of a command was counted where it failed.
 #[cold]
 fn count_error(call: &Call<'_, '_>, command: &Registered, is_counted: bool, reply: &[u8]) {
     call.stats.commands[command.id.index()].failed.add(1);
@@ -198,7 +204,9 @@ fn count_error(call: &Call<'_, '_>, command: &Registered, is_counted: bool, repl
     }
 }
 
-/// What a script may do by its first line, if that says something, and by the command that runs it.
+/// Returns the rights of a script.
+///
+/// They follow from its first line, if that names flags, and from the command that runs it.
 fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Rights, CommandError> {
     let is_read_only = command.has(Flags::READONLY);
     let Some(flags) = program.flags else {
@@ -221,32 +229,32 @@ fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Ri
 struct Done {
     command: CommandId,
     has_failed: bool,
-    /// How long it took, if that was measured.
+    /// The duration, if it was measured.
     nanos: u64,
-    /// For how many commands it was; 0 if it was not.
+    /// The number of commands for which the measurement stands; 0 if there is none.
     n_timed: u32,
 }
 
-/// What a run would show to others, kept back until it is certain that it is not given up.
+/// The visible effects of a run, kept back while it may still be given up.
 #[derive(Default)]
 struct Notes {
     /// The commands, in order.
     ran: SmallVec<[Done; 8]>,
-    /// What most runs have none of, in order.
+    /// Effects that most runs do not have, in order.
     others: Vec<Note>,
-    /// What they take, about.
+    /// Their approximate size.
     n_bytes: usize,
 }
 
-/// Something that a run shows beside its commands.
+/// A visible effect of a run apart from its commands.
 enum Note {
     /// A command has failed.
     Error(String),
     /// A command was refused.
     Rejected(CommandId),
-    /// What observers of commands are told.
+    /// Data for the observers of commands.
     Observed(Kept),
-    /// Something was denied.
+    /// A right was denied.
     Denied(Entry),
     /// The script has written to the server's log.
     Logged(log::Level, String),
@@ -259,7 +267,7 @@ impl Notes {
         self.others.push(note);
     }
 
-    /// Notes what a command was denied.
+    /// Records a denial.
     #[cold]
     fn note_denial(&mut self, call: &Call<'_, '_>, denial: Denial, words: Words<'_>) {
         let entry = command::entry_of(call.session, denial, words, Context::Script, call.table, call.server);
@@ -303,42 +311,42 @@ impl Notes {
     }
 }
 
-/// A script that runs: the host of its engine.
+/// A running script: the host of its engine.
 struct Running<'r, 'a, 'h> {
     call: &'r mut Call<'a, 'h>,
     program: &'r Program,
     is_function: bool,
-    /// Its command, and the words of that.
+    /// The command that runs it, with its words.
     row: &'static Registered,
     words: Words<'r>,
-    /// The keys that it declares, and where they live.
+    /// The declared keys, and their places.
     keys: &'r [&'r [u8]],
     routed: &'r [Routed],
     rights: Rights,
     notes: &'r mut Notes,
     has_written: bool,
-    /// It has come to a write before which it must take the lane.
+    /// Whether it has reached a write before which it must take the lane.
     needs_lane: bool,
     gave_up: Option<GaveUp>,
-    /// How often the engine has asked whether it may go on.
+    /// How often the engine has asked whether it may continue.
     n_turns: u32,
-    /// The log has been told that it is slow.
+    /// Whether the log has been told that the script is slow.
     is_told_slow: bool,
-    /// One of its commands was expected to be too much work for a thread that serves sockets.
+    /// Whether one of its commands was expected to be too long for a thread with sockets.
     met_long_work: bool,
-    /// When those who wait are looked at next, in milliseconds of the server's uptime.
+    /// The time of the next check for waiting clients, in milliseconds of the server's uptime.
     refuses_at: u64,
-    /// Its time, once it has run for a while.
+    /// The time measurement, once the script has run for a while.
     span: Option<Span>,
-    /// How many commands the time of each stands for; 0 if it is not taken.
+    /// The number of commands for which each measurement stands. It is 0 if the time is not taken.
     n_timed: u32,
-    /// What the script's own SELECT does not change.
+    /// The session's database, which the script's own SELECT does not change.
     db: Db,
     waiting: Waiting,
 }
 
 impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
-    /// Inline, as it would be copied into its place otherwise.
+    /// Inlined, because it would be copied into its place otherwise.
     #[inline(always)]
     fn new(
         call: &'r mut Call<'a, 'h>,
@@ -350,7 +358,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         keys: &'r [&'r [u8]],
     ) -> Self {
         let (db, waiting) = (call.session.db, std::mem::replace(&mut call.waiting, Waiting::MayNot));
-        // What was found out is where the declared keys are; each command looks for its own.
+        // These are the places of the declared keys. Each command looks up its own keys.
         let routed = std::mem::take(&mut call.routed);
         call.is_fetched = false;
         call.is_in_script = true;
@@ -398,7 +406,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         ran
     }
 
-    /// Ends the run: tells what is certain now, or returns why the run was given up.
+    /// Ends the run. Shows the effects that are certain now, or returns why the run was given up.
     fn end(&mut self) -> Option<GaveUp> {
         let gave_up = self.gave_up.take();
         if gave_up.is_none() || self.needs_lane {
@@ -414,15 +422,15 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         gave_up
     }
 
-    /// Takes the run's time from here on, unless its command is timed alone: the clock is not asked about a
-    /// short one.
+    /// Starts to measure the run's time, unless its command is timed alone. For a short run the clock is not
+    /// read.
     fn begin_span(&mut self) {
         if self.span.is_none() && !timing::is_timed_alone(self.row, self.call.thread) {
             self.span = Some(Span::begin(self.call.thread));
         }
     }
 
-    /// Notes how long the run took.
+    /// Records how long the run took.
     fn end_span(&mut self, is_given_up: bool) {
         let Some(span) = self.span.take() else { return };
         let nanos = span.end(self.call.thread).nanos;
@@ -432,7 +440,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Whether the run can be given up: nothing has happened, and it is all that its unit does.
+    /// Whether the run can be given up. It must have changed nothing, and be its whole unit.
     fn may_give_up(&self) -> bool {
         !self.has_written && self.call.n_in_transaction.is_none()
     }
@@ -456,7 +464,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Checks whether the script may run a command, in the order in which users can observe it.
+    /// Checks whether the script may run a command, in an order that users can observe.
     fn admit_command(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), CommandError> {
         if !command.spec.arity.admits(words.len()) {
             return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
@@ -486,7 +494,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Takes what a command needs beside what is held. Returns where its first word lives, if that is a key.
+    /// Takes the shards that a command needs in addition. Returns the place of its first word, if that is a
+    /// key.
     fn take_shards(
         &mut self,
         command: &'static Registered,
@@ -511,7 +520,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(first)
     }
 
-    /// Where a key lives. Those that the script declares have been looked for.
+    /// The place of a key. Declared keys have been looked up already.
     fn route(&self, key: &[u8]) -> Routed {
         let declared = self.keys.iter().zip(self.routed).take(DECLARED_COMPARED);
         match declared.into_iter().find(|(declared, _)| **declared == key) {
@@ -520,7 +529,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Gives the run up because some shards could not be had.
+    /// Ends the run because some shards could not be taken.
     #[cold]
     fn give_up_for(&mut self, shards: &[ShardId]) -> Stop {
         let held = held_of(self.call).ids();
@@ -528,7 +537,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         self.give_up(GaveUp::Needs(route))
     }
 
-    /// Takes a shard. Returns false if the run is to be given up for it.
+    /// Takes a shard. Returns false if the run must be given up for it.
     fn take_shard(&mut self, id: ShardId) -> Result<bool, Refused> {
         let may_give_up = self.may_give_up();
         let held = held_of(self.call);
@@ -536,7 +545,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             return Ok(true);
         }
         if self.program.is_certain() {
-            // Its text has not shown this key: the next run does not rely on it.
+            // The text has not shown this key, so the next run does not rely on the prediction.
             self.program.distrust();
         }
         let held = held_of(self.call);
@@ -566,9 +575,10 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(true)
     }
 
-    /// Waits for a shard on this thread, as the lane's holder. Who waits for the script meanwhile hears of it
-    /// in time. Returns false if the run is to be given up for the shard: in its queue the script hears of it
-    /// in time if what it waits for is busy.
+    /// Waits for a shard on this thread, as the lane's holder.
+    ///
+    /// Commands that wait for the script meanwhile are told in time that it is busy. Returns false if the run
+    /// must be given up for the shard. In the shard's queue the script is told in time if the holder is busy.
     #[cold]
     fn wait_for(&mut self, id: ShardId) -> Result<bool, Stop> {
         loop {
@@ -592,7 +602,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Has tracking remember the keys that a command has read.
+    /// Makes tracking remember the keys that a command has read.
     #[cold]
     fn note_reads(&mut self, command: &Registered, words: Words<'_>) {
         let Call { session, held, server, .. } = &mut *self.call;
@@ -600,8 +610,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         invalidations::note_reads(server, held, session, command.spec.keys, words);
     }
 
-    /// Tells clients that wait for the script's keys that it is busy, once it has run for
-    /// `busy-reply-threshold`.
+    /// Tells clients that wait for the script's keys that it is busy.
+    ///
+    /// It does so once the script has run for `busy-reply-threshold`.
     fn refuse_waiting(&mut self, uptime_millis: u64) {
         if uptime_millis < self.refuses_at {
             return;
@@ -623,7 +634,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let busy = if self.is_function { command::BUSY_FUNCTION } else { command::BUSY_SCRIPT };
         let error = CommandError::text(busy);
         let ended = held_of(self.call).end_waiting(|job| job.refuse(&error, thread));
-        // All are woken here, not when the shards are let go, as else: that may take long.
+        // All are woken here, and not when the shards are released, because that may take long.
         for node in ended.home {
             let origin = node.job.session.origin.thread;
             thread.send_home(origin, node);
@@ -637,7 +648,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         }
     }
 
-    /// Has a run that can be given up leave long work to a heavy-work thread.
+    /// Leaves long work to a heavy-work thread, if the run can be given up.
     fn stop_before_long_work(
         &mut self,
         command: &Registered,
@@ -661,8 +672,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Sees to it that a command may write: nothing that it writes is pinned, and the script can go on from
-    /// here.
+    /// Ensures that a command may write. Its keys must not be pinned, and the script must be able to
+    /// continue.
     fn begin_to_write(&mut self, command: &'static Registered, words: Words<'_>) -> Result<(), Refused> {
         if self.has_written {
             return Ok(());
@@ -687,7 +698,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Runs a command of the script. Its error, or that it is refused, is a reply.
+    /// Runs a command of the script. Its error or refusal is a reply.
     fn run_command(&mut self, words: Words<'_>, resp: Resp, out: &mut Vec<u8>) -> Result<(), Refused> {
         let command = self.admit(words)?;
         let first = self.take_shards(command, words)?;
@@ -731,8 +742,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         Ok(())
     }
 
-    /// Counts what was noted, and shows what there is when it is much, or when the run cannot be given up any
-    /// more.
+    /// Counts a new note.
+    ///
+    /// Shows the notes when they are large or when the run cannot be given up any more.
     fn noted(&mut self, n_bytes: usize) {
         self.notes.n_bytes += n_bytes;
         if self.notes.n_bytes >= NOTES_MAX_BYTES || !self.notes.others.is_empty() && !self.may_give_up() {
@@ -741,7 +753,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     }
 }
 
-/// What a run has changed of its client's session and its thread is as it was, also after a panic.
+/// Undoes the changes of a run to its client's session and its thread, also after a panic.
 impl Drop for Running<'_, '_, '_> {
     fn drop(&mut self) {
         self.call.session.db = self.db;
@@ -753,9 +765,9 @@ impl Drop for Running<'_, '_, '_> {
     }
 }
 
-/// Why a command of a script does not run.
+/// The reason why a command of a script does not run.
 enum Refused {
-    /// The script gets the error.
+    /// The script receives the error.
     Error(CommandError),
     /// The script ends here.
     Stop(Stop),
@@ -773,7 +785,7 @@ impl From<Stop> for Refused {
     }
 }
 
-/// Whether a command does anything of which others hear.
+/// Whether a command has an effect that others can observe.
 fn has_effect(command: &Registered) -> bool {
     [Flags::WRITE, Flags::MAY_REPLICATE, Flags::PUBSUB].iter().any(|&flag| command.has(flag))
 }
@@ -791,7 +803,7 @@ impl Host for Running<'_, '_, '_> {
             Err(Refused::Error(error)) => {
                 reply.truncate(start);
                 error.write(&mut Reply::new(reply, resp));
-                // It counts as the command's, and not once more as the script's.
+                // It counts as the command's error, and not again as the script's.
                 let text = error.wire_text().into_owned();
                 let n_bytes = size_of::<Note>() + text.len();
                 self.notes.others.push(Note::Error(text));
@@ -836,7 +848,8 @@ impl Host for Running<'_, '_, '_> {
             return Err(self.give_up(GaveUp::TooLong));
         }
         self.refuse_waiting(uptime_millis);
-        // Where the server stops it goes on, if it is not too long: half of it would be logged otherwise.
+        // A script continues while the server stops, unless it takes too long. Otherwise half of it would be
+        // logged.
         if self.call.thread.program().is_killed() {
             return Err(Stop::Killed);
         }

@@ -1,4 +1,4 @@
-//! What is known of a script before it runs: which keys it will reach for, and whether it will take long.
+//! Predictions about a script before it runs: its keys, and whether it will take long.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::{
     shared::server::Server,
 };
 
-/// The arguments of EVAL and its kin, taken apart.
+/// The arguments of EVAL and similar commands, taken apart.
 #[derive(Clone, Copy)]
 pub struct Parts<'p> {
     /// The text, the digest, or the function's name.
     pub named: &'p [u8],
-    /// The keys that it declares.
+    /// The declared keys.
     pub keys: &'p [&'p [u8]],
-    /// What follows them.
+    /// The arguments after the keys.
     pub argv: &'p [&'p [u8]],
 }
 
-/// Room for a few keys and what follows them.
+/// Space for a few keys and arguments.
 pub type PartsRoom<'w> = SmallVec<[&'w [u8]; 12]>;
 
 impl<'p> Parts<'p> {
-    /// Takes them apart.
+    /// Takes the arguments apart.
     ///
     /// # Errors
-    /// If the number of keys is none.
+    /// If the number of keys is not valid.
     pub fn read<'w: 'p>(
         mut args: Args<'w>,
         from: ScriptIn,
@@ -58,8 +58,9 @@ impl<'p> Parts<'p> {
     }
 }
 
-/// Calls `look` with what is known of the program that a command runs: its text, or that of the digest or
-/// function it names.
+/// Calls `look` with the known program that a command runs.
+///
+/// It is found by its text, its digest or its function's name.
 fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(Option<&Program>) -> R) -> R {
     match from {
         ScriptIn::Text | ScriptIn::Digest => {
@@ -71,22 +72,23 @@ fn look_at<R>(server: &Server, from: ScriptIn, named: &[u8], look: impl FnOnce(O
     }
 }
 
-/// The script that EVAL's text or EVALSHA's digest names.
+/// Returns the script with EVAL's text or EVALSHA's digest.
 pub fn script<'k>(known: &'k Known, from: ScriptIn, named: &[u8]) -> Option<&'k Arc<Script>> {
     if from == ScriptIn::Text { known.by_source(named) } else { known.by_sha(named) }
 }
 
-/// What is expected of a run.
+/// The expectations about a run.
 #[derive(Clone, Copy, Default)]
 pub struct Expected {
-    /// It is long, as [`is_long`] says.
+    /// Whether it is long, as [`is_long`] says.
     pub is_long: bool,
-    /// It needs the lane.
+    /// Whether it needs the lane.
     pub wants_lane: bool,
 }
 
-/// Calls `each` with the keys that a script will reach for beside those that it declares, as far as they can
-/// be predicted. Returns what else is expected of it.
+/// Calls `each` with the predictable keys of a script besides its declared ones.
+///
+/// Returns the other expectations about it.
 pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn FnMut(&[u8])) -> Expected {
     look_at(server, from, words.get(1), |program| {
         let mut is_incomplete = false;
@@ -96,7 +98,8 @@ pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn
             && let args = Args::new(words, server.keyspace.router(), None)
             && let Ok(parts) = Parts::read(args, from, &mut PartsRoom::new())
         {
-            // Arguments that are wrong reach nowhere; of too many keys the others are met when it runs.
+            // Wrong arguments lead to no key. If there are too many keys, the others are met when the script
+            // runs.
             let complete: Result<(), TooMany> = program.analysis.keys(parts.keys, parts.argv, each);
             is_incomplete = complete.is_err();
         }
@@ -107,8 +110,7 @@ pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn
     })
 }
 
-/// A command's properties. A script that says what it does has those that follow from that, in place of its
-/// command's.
+/// Returns a command's flags. The flags in a script's first line replace those of its command.
 #[inline]
 pub fn flags(server: &Server, command: &Registered, words: Words<'_>) -> Flags {
     match command.spec.run {
@@ -137,15 +139,18 @@ fn flags_of_script(server: &Server, command: &Registered, from: ScriptIn, words:
     if may(ScriptFlags::ALLOW_STALE) { flags.and(Flags::STALE) } else { flags }
 }
 
-/// Whether a command runs a script that may reach for keys which its text does not show for certain.
+/// Whether a command runs a script whose text does not show all keys for certain.
 pub fn reaches_anywhere(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
     look_at(server, from, words.get(1), |program| program.is_none_or(|program| !program.is_certain()))
         || predict(server, from, words, &mut |_| {}).wants_lane
 }
 
-/// Whether a command runs a script that is expected to be long: its last run was, or it has not run yet. A
-/// script that has written cannot be moved, and to read a new text may take long, too.
+/// Whether a command runs a script that is expected to be long.
+///
+/// Its last run was long, or it has not run yet.
+///
+/// A script that has written cannot be moved, and reading a new text may take long, too.
 pub fn is_long(server: &Server, command: &Registered, words: Words<'_>) -> bool {
     let Run::Script(from) = command.spec.run else { return false };
     look_at(server, from, words.get(1), |program| expects_long(from, program))
@@ -158,8 +163,7 @@ fn expects_long(from: ScriptIn, program: Option<&Program>) -> bool {
     }
 }
 
-/// Makes a text that comes for the first time known, before its shards are held. What does not compile is
-/// refused when it is run.
+/// Compiles a new text before its shards are held. A text that does not compile is refused when it runs.
 pub fn prepare(server: &Server, command: &Registered, words: Words<'_>) {
     if matches!(command.spec.run, Run::Script(ScriptIn::Text))
         && server.scripts.known().by_source(words.get(1)).is_none()

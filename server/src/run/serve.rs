@@ -1,4 +1,4 @@
-//! Serves those that wait for keys, at the end of the unit that has written these.
+//! Serves the nodes that wait for keys, when the unit that wrote them ends.
 
 use std::{
     collections::VecDeque,
@@ -25,19 +25,21 @@ use crate::{
     shared::thread_state::ThreadState,
 };
 
-/// A key that waiting nodes have to look at.
+/// A key that waiting nodes must check.
 pub struct ReadyKey {
-    /// Its database.
+    /// The key's database.
     pub db: Db,
     /// The key itself.
     pub bytes: Box<[u8]>,
 }
 
-/// About as much work as looking at so many elements: one who is served.
+/// The work of serving one node, in looked-at elements.
 const SERVED_WORK: usize = 32;
 
-/// Serves nodes that wait for keys that were written, in the order of the writes. The shards are held, and
-/// the unit that wrote is over. Returns how much work that was, as a number of elements looked at.
+/// Serves nodes that wait for written keys, in the order of the writes.
+///
+/// The shards are held, and the unit that wrote has ended. Returns how much work that was, in looked-at
+/// elements.
 pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> usize {
     let mut ready = VecDeque::new();
     tell_observers(held, thread, &mut ready);
@@ -48,7 +50,7 @@ pub fn serve_ready(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Mill
     work
 }
 
-/// Serves the line of a key, as far as the key has something for those in it. Returns how much work that was.
+/// Serves the line of a key, as far as the key has elements for it. Returns how much work that was.
 fn serve_key(
     ready: &ReadyKey,
     held: &mut Held<'_, Job>,
@@ -80,8 +82,9 @@ fn serve_key(
     }
 }
 
-/// The shards that are held and that a command which is served may change. So who serves many does not look
-/// at all shards for each.
+/// The held shards that a served command may change.
+///
+/// With these a holder that serves many nodes need not check all shards for each.
 fn shards_written_by(parked: &Parked, held: &Held<'_, Job>, thread: &ThreadState) -> SmallVec<[ShardId; 6]> {
     match parked.wait.cause {
         Cause::Nothing => {
@@ -95,7 +98,7 @@ fn shards_written_by(parked: &Parked, held: &Held<'_, Job>, thread: &ThreadState
     }
 }
 
-/// Runs a command that has waited, or has it run once more if it needs a shard that is not held.
+/// Runs a command that has waited. If it needs a shard that is not held, it runs again later.
 fn serve(
     mut node: Box<Node<Job>>,
     parked: Arc<Parked>,
@@ -115,22 +118,23 @@ fn serve(
             }
             logging::log_unit(thread);
         });
-        // What it was served with must not be lost if its reply is not.
+        // The element that served it must not be lost when its reply is not.
         node.job.ticket = node.job.ticket.max(ticket).max(before);
     }
     node.job.task = if left_all { Task::Withdraw(parked) } else { Task::MustWithdraw(parked) };
     thread.send_home(node.job.session.origin.thread, node);
 }
 
-/// Takes what has changed in the held shards, tells the observers in the order of the changes, and adds the
-/// keys that waiting nodes have to look at.
+/// Takes the changes of the held shards and tells the observers in their order.
+///
+/// Adds the keys that waiting nodes must check.
 pub fn tell_observers(held: &mut Held<'_, Job>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
     logging::log_unit(thread);
     let changes = take_in_order(held, thread, Shard::take_changes);
     tell_of(changes, thread, ready);
 }
 
-/// Tells the observers of changes, and adds the keys that waiting nodes have to look at.
+/// Tells the observers of changes, and adds the keys that waiting nodes must check.
 fn tell_of(mut changes: Vec<Change>, thread: &ThreadState, ready: &mut VecDeque<ReadyKey>) {
     if !changes.is_empty() {
         let n_told = changes.partition_point(|change| change.is_told);
@@ -141,9 +145,9 @@ fn tell_of(mut changes: Vec<Change>, thread: &ThreadState, ready: &mut VecDeque<
     thread.keep_room(changes);
 }
 
-/// Tells the observers what a unit that goes on has changed so far. Nodes that wait are served when it ends.
+/// Tells the observers of a continuing unit's changes so far. Waiting nodes are served when it ends.
 ///
-/// What is told goes to those who listen now, and comes before what the unit publishes from here on.
+/// Observers of this moment are told, before the unit's later messages.
 #[cold]
 pub fn tell_observers_so_far(held: &mut Held<'_, Job>, thread: &ThreadState) {
     let changes = take_in_order(held, thread, Shard::take_untold);
@@ -151,8 +155,8 @@ pub fn tell_observers_so_far(held: &mut Held<'_, Job>, thread: &ThreadState) {
     thread.keep_room(changes);
 }
 
-/// Takes changes from the held shards, in the order in which they were made; first those that observers have
-/// been told of.
+/// Takes changes from the held shards, in the order in which they were made. Changes already told to
+/// observers come first.
 fn take_in_order(
     held: &mut Held<'_, Job>,
     thread: &ThreadState,

@@ -1,4 +1,4 @@
-//! The inner step: one command's handler, its reply, and what is counted of it.
+//! The inner step: one command's handler, its reply and its statistics.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -29,7 +29,7 @@ use crate::{
     warning,
 };
 
-/// Runs a command, with the shards it needs held, and records for the log what it has changed.
+/// Runs a command, with its shards held, and records its changes for the log.
 pub fn execute(
     call: &mut Call<'_, '_>,
     command: &'static Registered,
@@ -83,7 +83,7 @@ fn run(
         | Run::Everything(run)
         | Run::Barrier(run) => {
             if call.is_part() && !command.spec.keys.are_some() {
-                // It may send messages, or change who hears of changes: what was changed before it is told
+                // It may send messages, or change the observers of keys. So earlier changes are announced
                 // first.
                 tell_so_far(call);
                 let outcome = run(call, args, reply);
@@ -118,7 +118,7 @@ fn tell_so_far(call: &mut Call<'_, '_>) {
     }
 }
 
-/// Says whose what follows is, in case shards are observed only now.
+/// Names the author of later changes, in case shards are observed only now.
 #[cold]
 fn set_author(call: &mut Call<'_, '_>) {
     if let Some(held) = &mut call.held
@@ -128,7 +128,7 @@ fn set_author(call: &mut Call<'_, '_>) {
     }
 }
 
-/// Runs a sweep from start to end, all shards being held: between MULTI and EXEC.
+/// Runs a sweep from start to end with all shards held, between MULTI and EXEC.
 fn run_sweep_whole(call: &mut Call<'_, '_>, command: &'static Registered, sweep: &mut Sweep) {
     let now = call.now;
     let held = call.held.as_mut().expect("a sweep in a transaction holds all shards");
@@ -142,7 +142,7 @@ fn run_sweep_whole(call: &mut Call<'_, '_>, command: &'static Registered, sweep:
     }
 }
 
-/// Does one bounded piece of a sweep on the shard where it stands.
+/// Does one bounded piece of a sweep on its current shard.
 pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut Shard) -> Step {
     let Run::EachShard { step, .. } = command.spec.run else {
         unreachable!("only commands that visit shards in turn are swept")
@@ -150,8 +150,9 @@ pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut S
     step(sweep, shard)
 }
 
-/// Fetches the members that commands on one key reach for, as the first of them does, so that the commands do
-/// not wait for each in turn.
+/// Prefetches the members that commands on one key use, as the first command does.
+///
+/// So the commands do not wait for each member in turn.
 pub fn prefetch_members<'w>(
     shard: &mut Shard,
     key: &Key<'_>,
@@ -159,7 +160,7 @@ pub fn prefetch_members<'w>(
 ) {
     let Some(first) = commands.clone().next().and_then(|(command, _)| command.spec.members) else { return };
     let alike = commands.clone().filter(|(command, _)| command.spec.members == Some(first));
-    // A single one would only be delayed by it.
+    // A single member would only be delayed by it.
     match first {
         MembersAt::Words { .. } => {
             let named = commands.flat_map(|(command, words)| {
@@ -193,7 +194,7 @@ pub fn answer(
 ) {
     let start = out.len();
     let limit = thread.stats().output_limit.load(Ordering::Relaxed);
-    // What is offloaded counts when it has been stored.
+    // An offloaded command counts when its result has been stored.
     let is_offloaded = call.offloaded.is_some();
     let measured = match is_offloaded {
         true => Measured::begin_offloaded(thread),
@@ -201,13 +202,13 @@ pub fn answer(
     };
     let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
     let outcome = if call.held.is_some() || call.offloaded.is_some() {
-        // Whoever runs work on shards catches what it panics with, while it still holds them.
+        // The caller catches a panic of work on shards while it still holds them.
         execute(call, command, words, first, &mut reply)
     } else {
         survive(command, || execute(call, command, words, first, &mut reply))
     };
     if call.held.is_none() && call.offloaded.is_none() {
-        // It is no unit whose end would do that.
+        // No end of a unit would do this here.
         logging::log_unit(thread);
     }
     call.is_too_much = matches!(&outcome, Err(error) if error.is_too_much());
@@ -234,8 +235,7 @@ pub fn answer(
     }
 }
 
-/// Ends what CLIENT CACHING has said of the command that has just run, if it was that one, or the transaction
-/// around it.
+/// Ends the effect of CLIENT CACHING after the command or transaction to which it applied.
 #[cold]
 fn end_caching(session: &mut Session, command: &Registered) {
     let keeps_caching = command.parent.is_some_and(|parent| parent.flags.has(Flags::KEEPS_CACHING));
@@ -247,7 +247,7 @@ fn end_caching(session: &mut Session, command: &Registered) {
     }
 }
 
-/// Turns a panic of a command that holds nothing into its error: it has nothing to tear but its own client's
+/// Turns a panic of a command that holds nothing into its error. It can tear nothing but its own client's
 /// session.
 pub fn survive<T>(
     command: &Registered,
@@ -259,7 +259,7 @@ pub fn survive<T>(
     })
 }
 
-/// Counts a command that ran, turns an error into its reply, and drops a reply that nobody wants.
+/// Counts a command that ran, writes its error, and drops an unwanted reply.
 #[inline(always)]
 pub fn conclude(
     command: &'static Registered,
@@ -277,14 +277,13 @@ pub fn conclude(
         refuse(&error, session, out, thread);
     }
     if session.replies != Replies::On {
-        // Subscriptions are confirmed like the messages that follow, which are sent whatever replies are
-        // wanted.
+        // Subscriptions are confirmed like later messages, which are sent whatever replies are wanted.
         let start = if command.has(Flags::PUBSUB.and(Flags::WHILE_SUBSCRIBED)) { out.len() } else { start };
         session.drop_unwanted(start, out);
     }
 }
 
-/// Answers a command that its user may not run any more.
+/// Replies to a command that its user has lost the right to it.
 #[cold]
 pub fn refuse_denied(
     command: &'static Registered,

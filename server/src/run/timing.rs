@@ -1,14 +1,15 @@
-//! Who took long, and what was large: takes the time of commands for the slow log and the latency monitor,
-//! and looks at the sizes of requests and replies.
+//! The timing of commands, and the sizes of requests and replies.
 //!
-//! To ask for the time twice takes as long as a third of a GET. So commands that are short by nature are
-//! timed together, with the batch or the node they came in, which is done anyway; administrative commands,
-//! and all that a heavy-work thread runs, are timed alone ([`is_timed_alone`]), and so are scripts, once they
-//! have run for a while. A time taken together is compared with the threshold once. Where it is over it, what
-//! was timed alone is taken off, and the rest is put down to the command with the most expected work.
+//! The slow log and the latency monitor use them.
 //!
-//! With a threshold below 5 ms that would blame a command for what many have done: then [`Server::attention`]
-//! is raised, every command runs as a unit of its own, and each is timed alone.
+//! Reading the clock twice takes as long as a third of a GET. So commands that are short by nature are timed
+//! together, with their batch or node, whose time is taken anyway. Administrative commands, and all commands
+//! on heavy-work threads, are timed alone ([`is_timed_alone`]). So are scripts once they have run for a
+//! while. A common time is compared with the threshold once. If it exceeds the threshold, times taken alone
+//! are subtracted. The rest is attributed to the command with the most expected work.
+//!
+//! With a threshold below 5 ms that would blame one command for the work of many. In this case
+//! [`Server::attention`] is raised, every command runs as a unit of its own, and each is timed alone.
 //!
 //! [`Server::attention`]: crate::shared::server::Server::attention
 
@@ -30,25 +31,25 @@ use crate::{
     },
 };
 
-/// So many words of a command are logged, as in Redis.
+/// The number of words of a command that are logged, as in Redis.
 const LOGGED_WORDS: usize = 32;
-/// So many bytes of each of them.
+/// The number of logged bytes of each word.
 const LOGGED_WORD_BYTES: usize = 128;
 
 /// A piece of work whose time is taken.
 #[derive(Clone, Copy)]
 pub struct Span {
     began: Instant,
-    /// What of the thread's time was accounted for when it began.
+    /// The part of the thread's time that was accounted for when this work began.
     accounted_nanos: u64,
 }
 
-/// How long a piece of work has taken.
+/// The duration of a piece of work.
 #[derive(Clone, Copy)]
 pub struct Taken {
-    /// All of it.
+    /// The whole duration.
     pub nanos: u64,
-    /// What no part of it has accounted for.
+    /// The part that no piece of it has accounted for.
     pub rest_nanos: u64,
 }
 
@@ -58,7 +59,7 @@ impl Span {
         Self { began: Instant::now(), accounted_nanos: thread.accounted_nanos.get() }
     }
 
-    /// Ends: its time is accounted for.
+    /// Ends, and accounts for the time.
     pub fn end(self, thread: &ThreadState) -> Taken {
         let nanos = self.began.elapsed().as_nanos() as u64;
         let parts = thread.accounted_nanos.replace(self.accounted_nanos + nanos) - self.accounted_nanos;
@@ -66,11 +67,11 @@ impl Span {
     }
 }
 
-/// Whether the time of a command is taken by itself where it runs.
+/// Whether a command is timed by itself where it runs.
 #[inline]
 pub fn is_timed_alone(command: &Registered, thread: &ThreadState) -> bool {
     match command.spec.run {
-        // Its commands are, or it is for them.
+        // Its commands are timed alone, or EXEC's time stands for them.
         Run::Queue => false,
         Run::Session(_) | Run::Own(_) | Run::Everything(_) | Run::Barrier(_) if !command.has(Flags::FAST) => {
             true
@@ -85,7 +86,7 @@ pub fn times_each(thread: &ThreadState) -> bool {
     thread.stats().thresholds.times_each.load(Ordering::Relaxed)
 }
 
-/// Whether a time is over the threshold of either log or monitor.
+/// Whether a time exceeds the threshold of the slow log or of the latency monitor.
 #[inline]
 pub fn is_long(nanos: u64, thread: &ThreadState) -> bool {
     let thresholds = &thread.stats().thresholds;
@@ -93,16 +94,17 @@ pub fn is_long(nanos: u64, thread: &ThreadState) -> bool {
         || nanos >= thresholds.latency_nanos.load(Ordering::Relaxed)
 }
 
-/// Requests of so many bytes together may take long whatever they ask for.
+/// The total size of requests that may take long, whatever they ask for.
 const LONG_REQUESTS_BYTES: usize = 64 * 1024;
 
-/// Whether commands that are not timed alone may take long together, so that it is worth asking for the time
-/// of them.
+/// Whether commands that are not timed alone may take long together.
+///
+/// Only then is reading the clock worthwhile.
 pub fn may_be_long(mut commands: impl Iterator<Item = &'static Registered>, n_bytes: usize) -> bool {
     n_bytes >= LONG_REQUESTS_BYTES || commands.any(is_long_by_nature)
 }
 
-/// Whether what it does may be much, however short it is.
+/// Whether the command's work may be large although the command is short.
 fn is_long_by_nature(command: &Registered) -> bool {
     matches!(command.spec.work, Work::Grows { .. } | Work::Carries { .. })
 }
@@ -110,7 +112,7 @@ fn is_long_by_nature(command: &Registered) -> bool {
 /// A command that is timed alone.
 pub struct Timer {
     span: Span,
-    /// One before it has asked for the client to be held back.
+    /// Whether an earlier command has asked for its client to be held back.
     is_resting: bool,
 }
 
@@ -122,16 +124,16 @@ impl Timer {
             .then(|| Self { span: Span::begin(thread), is_resting: rests(session).is_some() })
     }
 
-    /// Returns how long the command took that has just run, in nanoseconds.
+    /// Returns the duration of the command that has just run, in nanoseconds.
     pub fn end(self, session: &Session, thread: &ThreadState) -> u64 {
         let nanos = self.span.end(thread).nanos;
-        // DEBUG SLEEP does not keep its thread: its time is still to come.
+        // DEBUG SLEEP does not occupy its thread: its time is still to come.
         let rest_millis = rests(session).filter(|_| !self.is_resting).unwrap_or(0);
         nanos.saturating_add(rest_millis.saturating_mul(1_000_000))
     }
 }
 
-/// For how long a command has asked to have its client held back, as its own work.
+/// The time for which a command holds its client back as its own work.
 fn rests(session: &Session) -> Option<u64> {
     match session.request.get() {
         Some(Request::Sleep { millis, counts: Counts::AsWork }) => Some(millis),
@@ -139,9 +141,10 @@ fn rests(session: &Session) -> Option<u64> {
     }
 }
 
-/// Attributes the rest of a time to one of the commands that were timed together: of those that are not timed
-/// alone, the one with the most expected work. A single command that has accounted for a part of the time
-/// itself is logged already.
+/// Attributes the rest of a time to one of the commands that were timed together.
+///
+/// Of those that are not timed alone, it is the one with the most expected work. A single command that has
+/// accounted for part of the time itself is logged already.
 #[cold]
 pub fn note_longest<'w>(
     mut commands: impl Iterator<Item = (&'static Registered, Words<'w>)>,
@@ -162,8 +165,9 @@ pub fn note_longest<'w>(
     }
 }
 
-/// Notes how long a transaction took, of which only the commands that are timed alone have accounted for
-/// theirs.
+/// Records the duration of a transaction.
+///
+/// Only its commands that are timed alone have accounted for their time.
 pub fn end_of_queue(
     span: Span,
     command: &Registered,
@@ -177,12 +181,12 @@ pub fn end_of_queue(
     }
     let nanos = taken.nanos;
     if is_long(nanos, thread) {
-        // As in Redis, it is a command to the latency monitor, and not in the slow log.
+        // As in Redis, the latency monitor counts it as a command, and the slow log does not.
         note_latency(command, nanos, thread);
     }
 }
 
-/// Notes a command that took long.
+/// Records a command that took long.
 #[cold]
 pub fn note_long(
     command: &Registered,
@@ -194,7 +198,7 @@ pub fn note_long(
     note(Long::new(command, client, words, nanos, thread), thread);
 }
 
-/// A command that took long, as it is noted: now, or when it is certain that it counts.
+/// A command that took long, recorded at once or when it is certain to count.
 pub struct Long {
     event: &'static str,
     nanos: u64,
@@ -202,7 +206,7 @@ pub struct Long {
 }
 
 impl Long {
-    /// What there is to say of it.
+    /// Creates the record of a command.
     pub fn new(
         command: &Registered,
         client: &ClientRecord,
@@ -217,7 +221,7 @@ impl Long {
     }
 }
 
-/// Notes a command that took long.
+/// Records a command that took long.
 pub fn note(long: Long, thread: &ThreadState) {
     if let Some(noted) = long.logged {
         add(LogOf::Slow, noted, thread);
@@ -233,20 +237,20 @@ fn event_of(command: &Registered) -> &'static str {
     if command.has(Flags::FAST) { FAST_COMMAND } else { COMMAND }
 }
 
-/// When something begins that may be an event to the latency monitor, if that is on.
+/// Returns the start of a possible event for the latency monitor, if that is on.
 pub fn event_begins(thread: &ThreadState) -> Option<Instant> {
     let is_on = thread.stats().thresholds.latency_nanos.load(Ordering::Relaxed) != u64::MAX;
     is_on.then(Instant::now)
 }
 
-/// Notes how long something took that began then.
+/// Records the duration of an event that began at a time.
 pub fn event_ends(event: &'static str, began: Option<Instant>, thread: &ThreadState) {
     if let Some(began) = began {
         note_event(event, began.elapsed().as_nanos() as u64, thread);
     }
 }
 
-/// Notes that something took so long, if that is over the latency monitor's threshold.
+/// Records an event of a duration, if that exceeds the latency monitor's threshold.
 pub fn note_event(event: &'static str, nanos: u64, thread: &ThreadState) {
     if nanos >= thread.stats().thresholds.latency_nanos.load(Ordering::Relaxed) {
         let server = thread.server();
@@ -255,7 +259,7 @@ pub fn note_event(event: &'static str, nanos: u64, thread: &ThreadState) {
     }
 }
 
-/// Notes a command whose request or reply is large. The reply has so many bytes.
+/// Records a command whose request or reply is large. The reply has `reply_bytes` bytes.
 #[inline]
 pub fn note_sizes(
     command: &Registered,
@@ -324,7 +328,7 @@ fn unix_seconds(server: &Server) -> u64 {
     server.clock.unix_micros() / 1_000_000
 }
 
-/// As much of a command as is logged.
+/// Returns the part of a command that is logged.
 fn cut<'a>(n_words: usize, words: impl Iterator<Item = &'a [u8]>) -> Vec<Box<[u8]>> {
     let n_kept = if n_words > LOGGED_WORDS { LOGGED_WORDS - 1 } else { n_words };
     let cut_word = |word: &[u8]| match word.len().checked_sub(LOGGED_WORD_BYTES) {

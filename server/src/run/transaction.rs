@@ -17,8 +17,8 @@ use crate::{
     shared::thread_state::ThreadState,
 };
 
-/// Runs the queue, or says why not. Whatever it says, the transaction is over and nothing is watched any
-/// more.
+/// Runs the queue, or replies with the reason why not. In either case the transaction is over and no key is
+/// watched any more.
 pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>) -> Outcome {
     let queue = call.session.queue.take();
     if let Some(refusal) = call.session.exec_refusal.take() {
@@ -39,9 +39,9 @@ pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>
         reply.null_array();
         return Ok(());
     }
-    // What was found out is where the keys of all its commands live; each of them looks for its own.
+    // These are the places of all its commands' keys. Each command looks up its own keys.
     call.routed = &[];
-    // Nothing may come between its commands, so none of them waits.
+    // No other unit may come between its commands, so none of them waits.
     call.waiting = Waiting::MayNot;
     call.n_in_transaction = Some(queue.len());
     call.lift_limits();
@@ -54,7 +54,7 @@ pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>
     for (command, words) in command_lookup::queued(&queue) {
         run_queued(call, command, words, reply);
         if reply.is_over_limit() {
-            // The others run all the same: it is a transaction.
+            // The other commands run nevertheless, because it is a transaction.
             reply.cut();
         }
     }
@@ -68,7 +68,7 @@ pub fn exec(call: &mut Call<'_, '_>, command: &Registered, reply: &mut Reply<'_>
     Ok(())
 }
 
-/// Whether the time of a transaction is taken: each of its commands costs little more than that.
+/// Whether the time of a transaction is taken. Each of its commands costs little more than reading the clock.
 fn is_watched(queue: &Queue, thread: &ThreadState) -> bool {
     timing::times_each(thread)
         || !thread.serves_sockets()
@@ -108,11 +108,11 @@ fn run_queued(
     let reply_bytes = reply.written_bytes() - start;
     let ran = Ran { command, words, session: call.session, reply_bytes, was_shown: false };
     measured.finish(&ran, call.thread);
-    // HELLO may have changed the dialect for the commands after it.
+    // HELLO may have changed the RESP version for the commands after it.
     reply.set_version(call.session.resp);
 }
 
-/// Answers a command that its user might have run when it was queued.
+/// Replies to a command that its user might have run when it was queued.
 #[cold]
 fn refuse_queued(
     call: &Call<'_, '_>,
@@ -128,7 +128,7 @@ fn refuse_queued(
     error.write(reply);
 }
 
-/// Whether no watched key has been written since it was watched. A key that has expired meanwhile has.
+/// Whether no watched key has been written since it was watched. An expired key counts as written.
 fn watches_hold(call: &mut Call<'_, '_>) -> bool {
     let watched = std::mem::take(&mut call.session.watched);
     let hold = watched.iter().all(|watch| {

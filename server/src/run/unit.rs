@@ -1,18 +1,21 @@
-//! The unit: what takes effect at once, with one beginning and one end.
+//! The unit: everything that takes effect at one moment, with one beginning and one end.
 //!
 //! ```text
-//! begin   gates that must be asked under the hold: killed? paused? allowed still? then the time: the latest of the sample's and the held shards'
-//!         where a held shard is observed: may the keys be written (pins), and can all be served that the writes may wake?
+//! begin   gates that must be checked under the hold: killed? paused? still allowed?
+//!         the time: the latest of the sample's and the held shards'
+//!         on an observed shard: may the keys be written (pins)?
+//!         can all nodes be served that the writes may wake?
 //!   body  one handler, or EXEC's commands one after the other, each through the same `step`
-//! end     what the unit changed goes to the observers, then waiting nodes are served: each a unit of its own under the same holds
+//! end     observers learn of the unit's changes
+//!         then waiting nodes are served: each a unit of its own under the same holds
 //! ```
 //!
-//! A unit that cannot run says why ([`Ended`]) and has changed nothing. In place that means that the command
-//! goes on in its node; a node waits, takes further shards or is offloaded.
+//! A unit that cannot run returns the reason ([`Ended`]) and has changed nothing. If it ran in place, the
+//! command continues in its node. A node waits, takes further shards or is offloaded.
 //!
-//! Nobody observes most shards. Then `begin` and `end` are one test each of a flag on the shard's hot line,
-//! and commands on one shard that run in place have these tests once for all commands of a batch that go
-//! there (`run_alike`).
+//! Most shards are not observed. There `begin` and `end` each test one flag on the shard's hot cache line.
+//! Commands on one shard that run in place do these tests once for all such commands of a batch
+//! (`run_alike`).
 
 use std::{ops::Range, sync::atomic::Ordering};
 
@@ -44,38 +47,40 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// A command that is to run as a unit, or as most of one.
+/// A command that will run as a unit, or as most of one.
 pub struct Unit<'a> {
-    /// Which.
+    /// The command.
     pub command: &'static Registered,
-    /// Its words.
+    /// The words of its request.
     pub words: Words<'a>,
-    /// Where its first key lives, if that is known.
+    /// The place of its first key, if that is known.
     pub first: Option<Routed>,
-    /// Where all its keys live, in order, if that is known; else empty.
+    /// The places of all its keys, in order, if they are known; otherwise empty.
     pub routed: &'a [Routed],
-    /// Whether what those look-ups touch was fetched just now.
+    /// Whether the memory of those look-ups was prefetched just now.
     pub is_fetched: bool,
-    /// The time of the read, which the unit's time does not precede.
+    /// The time of the read. The unit's time is not earlier.
     pub sampled: Millis,
-    /// Monitoring clients have been shown the command already.
+    /// Whether monitoring clients have already been shown the command.
     pub was_shown: bool,
-    /// It runs where it was read: if it has to wait, its node looks its keys up once more.
+    /// Whether it runs where it was read. If it must wait, its node looks its keys up again.
     pub is_in_place: bool,
-    /// It had waited and is served now, at the end of another unit.
+    /// Whether it has waited and is served now, at the end of another unit.
     pub is_served: bool,
-    /// It is expected to need the lane.
+    /// Whether it is expected to need the lane.
     pub wants_lane: bool,
-    /// How much work this thread still does of what the client has sent at once.
+    /// The work that this thread still does for the client's current input.
     pub budget: &'a Budget,
 }
 
-/// What became of a unit. In all cases but `Ran` and `BetweenParts` nothing has changed, except that one that
-/// waits may have become a consumer of the group that it reads for.
+/// The result of a unit.
+///
+/// Only `Ran` and `BetweenParts` change anything, with one exception: a waiting command may have become a
+/// consumer of its group.
 pub enum Ended {
-    /// It ran, and its reply is written; or its user may not run it any more, and that is written.
+    /// It ran, and its reply is written. Or its user has lost the right to it, and that reply is written.
     Ran,
-    /// Its client is killed: nothing more of it runs.
+    /// Its client is killed, so nothing more of it runs.
     Killed,
     /// CLIENT PAUSE holds it back.
     Paused,
@@ -83,19 +88,19 @@ pub enum Ended {
     Waits(Box<Wait>),
     /// It needs more shards than are held.
     Needs(Route),
-    /// A part of it has taken effect, and it goes on with the shards of the next part.
+    /// A part of it has taken effect, and it continues with the next part's shards.
     BetweenParts,
     /// It is too much work for this thread, or for a hold.
     TooLong(Method),
 }
 
-/// Why a unit does not begin.
+/// The reason why a unit does not begin.
 enum Shut {
-    /// It ends like this.
+    /// It ends with this result.
     Ended(Ended),
-    /// It is answered that its user may not run it.
+    /// The reply is that its user has lost the right to it.
     Denied(Denial),
-    /// It is answered that the server is loading.
+    /// The reply is that the server is loading.
     Loading,
 }
 
@@ -122,10 +127,10 @@ impl From<GaveUp> for Ended {
     }
 }
 
-/// Runs a command as a unit, with the shards it needs held, and serves whom it wakes.
+/// Runs a command as a unit on held shards, and serves the nodes that it wakes.
 ///
-/// Of a command that is served ([`Unit::is_served`]) the shards of other keys may not be held, and the caller
-/// tells the observers what it changed and serves in turn whom that wakes.
+/// For a served command ([`Unit::is_served`]) the shards of other keys may not be held. The caller tells the
+/// observers of its changes and serves the nodes that it wakes.
 pub fn run(
     unit: &Unit<'_>,
     session: &mut Session,
@@ -162,17 +167,17 @@ pub fn run(
         return Ended::Needs(route);
     }
     let ended = body(unit, session, held, now, out, thread);
-    // Whatever became of it: what has expired under its eyes is a change.
+    // The result does not matter here: keys that expired meanwhile are changes, too.
     unit.budget.charge_for_woken(end(held, thread, now));
     thread.charge(session);
     if session.record.listens(Listens::ToTopics) {
-        // An event may be for the client itself: it comes right behind the reply.
+        // An event may be for the client itself. It comes directly after the reply.
         session.ask(Request::ReadNotifications);
     }
     ended
 }
 
-/// Begins a unit: asks what must be asked under the hold, and gives the unit's time.
+/// Begins a unit: passes the gates under the hold, and returns the unit's time.
 fn begin(
     unit: &Unit<'_>,
     session: &mut Session,
@@ -213,7 +218,7 @@ fn body(
     let router = thread.server().keyspace.router();
     if !budget.admits(&mut look, router, session.queue.as_ref(), command, words, first) {
         match command.spec.work {
-            // Not all keys of one that roams could be pinned.
+            // Not all keys of a roaming command could be pinned.
             Work::Grows { method: Method::Pinned, .. } if !route::roams(command, words) => {
                 return Ended::TooLong(Method::Pinned);
             }
@@ -251,13 +256,16 @@ fn body(
     Ended::Ran
 }
 
-/// Ends a unit, the shards still being held: tells the observers what it changed, and serves whom that wakes.
+/// Ends a unit while its shards are held.
+///
+/// It tells the observers of the unit's changes, and serves the nodes that it wakes.
+///
 /// Returns how much work that was.
 pub fn end(held: &mut Held<'_, Job>, thread: &mut ThreadState, now: Millis) -> usize {
     if gates::is_observed(held) { serve::serve_ready(held, thread, now) } else { 0 }
 }
 
-/// Counts nothing of what the units of this hold have looked up.
+/// Removes the look-ups of this hold's units from the statistics.
 #[cold]
 fn forget_lookups(held: &mut Held<'_, Job>) {
     held.each_shard(|shard| {
@@ -268,8 +276,9 @@ fn forget_lookups(held: &mut Held<'_, Job>) {
 
 /// A node's next command, as a unit.
 impl Job {
-    /// Runs the command that has waited, now that a key holds what it waited for. If it cannot run here, its
-    /// thread sends it on its way again.
+    /// Runs the command that has waited, now that a key holds its data.
+    ///
+    /// If it cannot run here, its thread submits it again.
     pub(super) fn run_served(&mut self, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
         self.n_replied_bytes = self.reply.len();
         let span = self.is_timed.then(|| Span::begin(thread));
@@ -280,7 +289,7 @@ impl Job {
         }
     }
 
-    /// Runs the next command as a unit; says what became of it.
+    /// Runs the next command as a unit, and returns the result.
     pub(super) fn run_next(
         &mut self,
         is_served: bool,
@@ -308,8 +317,9 @@ impl Job {
         })
     }
 
-    /// Puts down the time of commands that have just run, where they were not timed alone, to one of them, if
-    /// it is long.
+    /// Attributes the time of commands that ran together to one of them, if long.
+    ///
+    /// Commands that were timed alone are left out.
     pub(super) fn note_together(&self, commands: Range<usize>, taken: Taken, thread: &ThreadState) {
         if taken.rest_nanos >= thread.stats().thresholds.together_nanos.load(Ordering::Relaxed) {
             let commands = self.commands_from(commands.start).take(commands.len());
@@ -331,7 +341,7 @@ impl Job {
         self.was_shown = false;
         self.n_given_up = 0;
         self.count();
-        // A client that is closed without an answer runs nothing more.
+        // A client that is closed without a reply runs nothing more.
         self.n_run = if self.session.is_over_limit { self.commands.len() } else { self.n_run + 1 };
     }
 }

@@ -1,7 +1,7 @@
-//! Libraries of functions that the server knows, and what a thread has loaded of them.
+//! The libraries of functions that the server knows, and their loaded forms on each thread.
 //!
-//! As with [scripts](super::scripts), the map is replaced whole when a library comes or goes, so that finding
-//! a function takes no lock. A thread loads a library when it first calls a function of it.
+//! As with [scripts](super::scripts), the map is replaced whole when a library is added or removed. So
+//! finding a function takes no lock. A thread loads a library when it first calls one of its functions.
 
 use std::{
     cell::RefCell,
@@ -16,11 +16,11 @@ use crate::scripting::running_scripts::{self, Program, Running};
 
 /// A function.
 pub struct Function {
-    /// What FCALL knows it by.
+    /// Its name, for FCALL.
     pub name: String,
-    /// What FUNCTION LIST says about it.
+    /// Its description in FUNCTION LIST.
     pub description: Option<Vec<u8>>,
-    /// What is known of its runs.
+    /// The facts about its runs.
     pub program: Program,
 }
 
@@ -36,7 +36,7 @@ pub struct Library {
     pub functions: BTreeMap<String, Function>,
 }
 
-/// Why libraries are not added.
+/// The reason why libraries are not added.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Conflict {
     /// There is a library of that name.
@@ -51,9 +51,9 @@ pub enum Conflict {
 #[derive(Clone, Default)]
 pub struct KnownFunctions {
     libraries: BTreeMap<String, Arc<Library>>,
-    /// Which library has a function, and under which name; by the name in lower case.
+    /// The library and exact name of each function, by the name in lower case.
     by_function: HashMap<String, (Arc<Library>, String)>,
-    /// How often a library has gone.
+    /// The number of removals of libraries.
     n_gone: u64,
 }
 
@@ -76,12 +76,12 @@ impl KnownFunctions {
         self.libraries.values()
     }
 
-    /// How many functions there are.
+    /// The number of functions.
     pub fn n_functions(&self) -> usize {
         self.by_function.len()
     }
 
-    /// What they take, without what threads have loaded of them.
+    /// The memory of the libraries, without the threads' loaded forms.
     pub fn n_bytes(&self) -> usize {
         let of_library =
             |library: &Arc<Library>| library.code.len() + library.functions.len() * size_of::<Function>();
@@ -113,14 +113,14 @@ impl KnownFunctions {
     }
 }
 
-/// What becomes of libraries that are there when others are added.
+/// The treatment of existing libraries when others are added.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// They stay; one of the same name is a conflict.
+    /// They stay, and one of the same name is a conflict.
     Keep,
-    /// They stay, but for those of the same names.
+    /// They stay, except those of the same names.
     Replace,
-    /// They go.
+    /// They are removed.
     Flush,
 }
 
@@ -135,14 +135,14 @@ pub struct Functions {
 /// State of the one writer of libraries.
 #[derive(Default)]
 struct Writer {
-    /// How many libraries there have been.
+    /// The number of libraries ever added.
     n_libraries: u64,
-    /// Nothing changes: see [`Functions::freeze`].
+    /// Whether changes are forbidden: see [`Functions::freeze`].
     is_frozen: bool,
 }
 
 impl Functions {
-    /// Those that are known now.
+    /// The libraries that are known now.
     #[inline]
     pub fn known(&self) -> Guard<Arc<KnownFunctions>> {
         self.known.load()
@@ -151,7 +151,7 @@ impl Functions {
     /// Adds libraries, all or none.
     ///
     /// # Errors
-    /// If a name is taken, or nothing may change.
+    /// If a name is taken, or changes are forbidden.
     pub fn add(&self, libraries: Vec<Library>, existing: Existing) -> Result<(), Conflict> {
         let mut writer = self.changing()?;
         let mut known = KnownFunctions::clone(&self.known.load());
@@ -170,10 +170,10 @@ impl Functions {
         Ok(())
     }
 
-    /// Deletes a library; returns whether there was one of that name.
+    /// Deletes a library, and returns whether it existed.
     ///
     /// # Errors
-    /// If nothing may change.
+    /// If changes are forbidden.
     pub fn delete(&self, name: &[u8]) -> Result<bool, Conflict> {
         let _writer = self.changing()?;
         let mut known = KnownFunctions::clone(&self.known.load());
@@ -184,8 +184,10 @@ impl Functions {
         Ok(is_gone)
     }
 
-    /// Has nothing change until [`Functions::thaw`]. Libraries belong to no shard, so a cut holds up nobody
-    /// who changes them: what is known after this stays what it is.
+    /// Forbids changes until [`Functions::thaw`].
+    ///
+    /// Libraries belong to no shard, so a cut does not stop clients from changing them. The known libraries
+    /// stay the same after this.
     pub fn freeze(&self) {
         self.writer().is_frozen = true;
     }
@@ -206,18 +208,18 @@ impl Functions {
 }
 
 impl Library {
-    /// A library that is not known yet.
+    /// Creates a library that is not known yet.
     pub fn new(name: String, code: &[u8], functions: BTreeMap<String, Function>) -> Self {
         Self { id: 0, name, code: code.into(), functions }
     }
 }
 
-/// A thread's Lua for functions, with what it has loaded.
+/// A thread's Lua for functions, with its loaded libraries.
 pub struct ThreadFunctions {
     /// The state.
     pub engine: Engine,
     loaded: HashMap<u64, HashMap<String, Handle>>,
-    /// How often a library had gone when the thread last looked.
+    /// The number of removals when the thread last checked.
     n_gone: u64,
 }
 
@@ -230,10 +232,10 @@ impl ThreadFunctions {
         }
     }
 
-    /// What the engine calls a function of a library by.
+    /// Returns the engine's handle of a library's function.
     ///
     /// # Errors
-    /// If the library does not load in this state: it is out of memory, since it has loaded before.
+    /// If the library does not load in this state. Then memory is exhausted, since it has loaded before.
     pub fn loaded(
         &mut self,
         library: &Library,
@@ -267,20 +269,20 @@ impl ThreadFunctions {
 }
 
 thread_local! {
-    /// Made when the thread first needs it.
+    /// Created when the thread first needs it.
     static FUNCTIONS: RefCell<Option<Box<ThreadFunctions>>> = const { RefCell::new(None) };
 }
 
-/// Collects a little of what functions have left in the thread's Lua, if there is one; says whether there is
-/// more to do.
+/// Collects a little of the functions' garbage in the thread's Lua, if there is one. Returns whether there is
+/// more.
 pub fn collect_some(seen: &Running) -> bool {
     FUNCTIONS.with_borrow_mut(|functions| {
         functions.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, true))
     })
 }
 
-/// Does something with the thread's Lua for functions. A panic leaves the thread without it, until it is made
-/// anew.
+/// Does work with the thread's Lua for functions. After a panic the thread has none until it is created
+/// again.
 ///
 /// # Panics
 /// If it is in use: no function runs another by FCALL.

@@ -1,4 +1,4 @@
-//! What a transaction goes by beside the keys.
+//! The scripts, functions and configuration that a transaction sees.
 
 use std::sync::Arc;
 
@@ -13,8 +13,10 @@ use crate::{
     shared::server::Server,
 };
 
-/// The scripts, the functions and the configuration of one moment. No shard has them, so a transaction that
-/// asks for them holds nothing which would keep others from changing them: it takes them once.
+/// The scripts, the functions and the configuration of one moment.
+///
+/// They belong to no shard. So a transaction holds nothing that would keep others from changing them, and
+/// takes them once.
 pub struct Definitions {
     /// The scripts.
     pub scripts: Arc<Known>,
@@ -25,7 +27,7 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// Those of a moment.
+    /// Those of one moment.
     pub fn now(server: &Server) -> Self {
         loop {
             let all = Self {
@@ -33,7 +35,7 @@ impl Definitions {
                 functions: Guard::into_inner(server.functions.known()),
                 config: server.config.load_full(),
             };
-            // What is the same before and after all were read was so at one moment.
+            // Values that are the same before and after all reads were valid together at one moment.
             if Arc::ptr_eq(&all.scripts, &server.scripts.known())
                 && Arc::ptr_eq(&all.functions, &server.functions.known())
             {
@@ -42,7 +44,7 @@ impl Definitions {
         }
     }
 
-    /// Adds a script that the transaction itself makes known.
+    /// Adds a script that the transaction itself loads.
     pub fn learn(&mut self, script: &Arc<Script>) {
         Arc::make_mut(&mut self.scripts).add(script);
     }

@@ -1,7 +1,7 @@
-//! Scripts that the server knows, and what a thread has compiled of them.
+//! The scripts that the server knows, and their compiled forms on each thread.
 //!
-//! The map of known scripts is replaced whole when a script comes or goes, so that finding one takes no lock
-//! and writes no line that others read. A thread compiles a script when it first runs it.
+//! The map of known scripts is replaced whole when a script is added or removed. So finding a script takes no
+//! lock and writes no cache line that others read. A thread compiles a script when it first runs it.
 
 use std::{
     cell::RefCell,
@@ -23,8 +23,8 @@ use crate::{
     scripting::running_scripts::{self, Program, Running},
 };
 
-/// Scripts that came with EVAL are forgotten beyond this number, as in Redis 7.4: the one that has not run
-/// for longest goes.
+/// The maximum of remembered scripts from EVAL, as in Redis 7.4. Beyond it the least recently run one is
+/// forgotten.
 const EVALUATED_MAX: usize = 500;
 
 /// 40 hexadecimal digits in lower case: the SHA-1 of a script's source.
@@ -34,25 +34,25 @@ pub type Sha = [u8; 40];
 pub struct Script {
     /// Its number, which no other script gets.
     id: u64,
-    /// What EVALSHA knows it by.
+    /// Its digest, for EVALSHA.
     pub sha: Sha,
     /// Its text.
     pub source: Arc<[u8]>,
-    /// What is known of its runs.
+    /// The facts about its runs.
     pub program: Program,
-    /// It came with SCRIPT LOAD, and is not forgotten.
+    /// Whether it came with SCRIPT LOAD, so that it is not forgotten.
     is_loaded: AtomicBool,
-    /// When it last ran, in milliseconds of the server's uptime, to about a second.
+    /// The uptime at its last run, in milliseconds, to about a second.
     ran_at: AtomicU64,
 }
 
 impl Script {
-    /// What errors call it: its digest.
+    /// Its name in errors: its digest.
     pub fn name(&self) -> &str {
         std::str::from_utf8(&self.sha).expect("hexadecimal digits are text")
     }
 
-    /// Notes that it runs. Writes its line once a second at most.
+    /// Records that it runs. Writes its cache line at most once a second.
     pub fn note_run(&self, uptime_millis: u64) {
         const EXACT_TO_MILLIS: u64 = 1000;
         if uptime_millis.saturating_sub(self.ran_at.load(Ordering::Relaxed)) >= EXACT_TO_MILLIS {
@@ -60,13 +60,13 @@ impl Script {
         }
     }
 
-    /// What it takes beside its compiled form.
+    /// The memory of the script without its compiled forms.
     fn n_bytes(&self) -> usize {
         size_of::<Self>() + self.source.len()
     }
 }
 
-/// How a script came to be known.
+/// The origin of a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// EVAL: it may be forgotten.
@@ -75,14 +75,15 @@ pub enum Origin {
     Loaded,
 }
 
-/// Hashes a digest, which is a hash, so that some of it will do, or a script's number, which nobody can
-/// choose.
+/// Hashes a digest or a script's number.
+///
+/// A digest is a hash, so a part of it suffices. A client cannot choose a script's number.
 #[derive(Default)]
 struct OfDigest(u64);
 
 impl Hasher for OfDigest {
     fn write(&mut self, digest: &[u8]) {
-        // 16 of the digits: 64 bits, of which nobody can choose many.
+        // These are 16 of the digits: 64 bits. A client cannot choose many of them.
         for half in digest.chunks_exact(8).take(2) {
             let digits = half.try_into().expect("chunks of eight");
             self.0 =
@@ -99,8 +100,9 @@ impl Hasher for OfDigest {
     }
 }
 
-/// What texts are hashed with: nobody outside knows it, and so can steer no hash. It is made once and whole,
-/// as to make one of a seed takes longer than to hash a short script.
+/// The key for hashing texts. No client knows it, so none can cause collisions.
+///
+/// It is created once and whole, because making one from a seed takes longer than hashing a short script.
 static TEXT_KEY: LazyLock<[u8; 192]> = LazyLock::new(|| {
     let mut key = [0; 192];
     key.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&random::random().to_le_bytes()));
@@ -129,7 +131,7 @@ impl Hasher for OfText {
 pub struct Known {
     by_sha: HashMap<Sha, Arc<Script>, BuildHasherDefault<OfDigest>>,
     by_source: HashMap<Arc<[u8]>, Arc<Script>, BuildHasherDefault<OfText>>,
-    /// How many scripts have gone so far.
+    /// The number of scripts forgotten so far.
     n_forgotten: u64,
 }
 
@@ -148,17 +150,17 @@ impl Known {
         self.by_source.get(source)
     }
 
-    /// How many there are.
+    /// The number of scripts.
     pub fn len(&self) -> usize {
         self.by_sha.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no scripts.
     pub fn is_empty(&self) -> bool {
         self.by_sha.is_empty()
     }
 
-    /// What they take, without what threads have compiled of them.
+    /// The memory of the scripts, without the threads' compiled forms.
     pub fn n_bytes(&self) -> usize {
         self.by_sha.values().map(|script| script.n_bytes()).sum()
     }
@@ -168,7 +170,7 @@ impl Known {
         self.by_source.insert(Arc::clone(&script.source), Arc::clone(script));
     }
 
-    /// Forgets the script that has not run for longest, if too many have come with EVAL.
+    /// Forgets the least recently run script, if too many have come with EVAL.
     fn forget_oldest(&mut self) {
         let evaluated = self.by_sha.values().filter(|script| !script.is_loaded.load(Ordering::Relaxed));
         if evaluated.clone().count() <= EVALUATED_MAX {
@@ -186,12 +188,12 @@ impl Known {
 #[derive(Default)]
 pub struct Scripts {
     known: ArcSwap<Known>,
-    /// Serialises changes, and counts the scripts there have been.
+    /// Serialises changes, and counts all scripts ever added.
     writer: Mutex<u64>,
 }
 
 impl Scripts {
-    /// Those that are known now.
+    /// The scripts that are known now.
     #[inline]
     pub fn known(&self) -> Guard<Arc<Known>> {
         self.known.load()
@@ -226,7 +228,7 @@ impl Scripts {
         script
     }
 
-    /// Forgets all.
+    /// Forgets all scripts.
     pub fn flush(&self) {
         let _writer = self.writer.lock().expect("nobody panics with it");
         let known = self.known.load();
@@ -235,12 +237,12 @@ impl Scripts {
     }
 }
 
-/// A thread's Lua for scripts, with what it has compiled.
+/// A thread's Lua for scripts, with its compiled forms.
 pub struct ThreadScripts {
     /// The state.
     pub engine: Engine,
     handles: HashMap<u64, Handle, BuildHasherDefault<OfDigest>>,
-    /// How many scripts had been forgotten when the thread last looked.
+    /// The number of forgotten scripts when the thread last checked.
     n_forgotten: u64,
 }
 
@@ -253,10 +255,10 @@ impl ThreadScripts {
         }
     }
 
-    /// A known script's compiled form.
+    /// Returns a known script's compiled form.
     ///
     /// # Errors
-    /// If it does not compile in this state: it is out of memory, since the script has compiled before.
+    /// If it does not compile in this state. Then memory is exhausted, since the script has compiled before.
     pub fn compiled(&mut self, script: &Script, known: &Known) -> Result<Handle, CompileError> {
         if self.n_forgotten != known.n_forgotten {
             self.drop_forgotten(known);
@@ -294,7 +296,7 @@ impl ThreadScripts {
     }
 }
 
-/// The digest by which a script is known.
+/// Returns the digest by which a script is known.
 pub fn sha1_hex(source: &[u8]) -> Sha {
     let digest = Sha1::digest(source);
     let mut hex = [0; 40];
@@ -307,12 +309,11 @@ pub fn sha1_hex(source: &[u8]) -> Sha {
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 thread_local! {
-    /// Made when the thread first needs it.
+    /// Created when the thread first needs it.
     static SCRIPTS: RefCell<Option<Box<ThreadScripts>>> = const { RefCell::new(None) };
 }
 
-/// Does something with the thread's Lua for scripts. A panic leaves the thread without it, until it is made
-/// anew.
+/// Does work with the thread's Lua for scripts. After a panic the thread has none until it is created again.
 ///
 /// # Panics
 /// If it is in use: no script runs another.
@@ -326,8 +327,8 @@ pub fn with_thread_scripts<R>(work: impl FnOnce(&mut ThreadScripts) -> R) -> R {
     })
 }
 
-/// Collects a little of what scripts have left in the thread's Lua, if there is one; says whether there is
-/// more to do.
+/// Collects a little of the scripts' garbage in the thread's Lua, if there is one. Returns whether there is
+/// more.
 pub fn collect_some(seen: &Running) -> bool {
     SCRIPTS.with_borrow_mut(|scripts| {
         scripts.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, false))

@@ -1,42 +1,44 @@
-//! The one word by which commands learn that something is to be looked at before they run.
+//! The one word that tells commands to check something before they run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many reasons there are to look, in the lower half, and how often the rights of users have changed, in
-/// the upper half.
+/// The reasons to check, and the changes of users' rights, in one word.
 ///
-/// Commands compare it with [`Session::rights_as_of`](crate::client::session::Session): it is equal if there
-/// is no reason and the rights that the session knows are those that hold. It is read on the data path, and
-/// written only by CLIENT PAUSE, CLIENT KILL, MONITOR and what changes users.
+/// The lower half counts the reasons, and the upper half the changes.
+///
+/// Commands compare it with [`Session::rights_as_of`](crate::client::session::Session). It is equal if there
+/// is no reason and the session knows the current rights. It is read on the data path, and written only by
+/// CLIENT PAUSE, CLIENT KILL, MONITOR and changes of users.
 #[derive(Debug, Default)]
 pub struct Attention(AtomicU64);
 
 const ONE_CHANGE: u64 = 1 << 32;
 
 impl Attention {
-    /// There is one more reason to look.
+    /// Adds a reason to check.
     pub fn raise(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// There is one less.
+    /// Removes a reason to check.
     pub fn lower(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The rights of users have changed; they are where [`Attention::rights`] is followed by a look.
+    /// Records that the rights of users have changed. A reader calls [`Attention::rights`] before it looks
+    /// them up.
     pub fn change_rights(&self) {
-        // Release pairs with the Acquire in `rights`: who sees the number sees the users.
+        // Release pairs with the Acquire in `rights`: a thread that sees the number sees the users.
         self.0.fetch_add(ONE_CHANGE, Ordering::Release);
     }
 
-    /// As of when the rights are that are looked up next.
+    /// The version of the rights that are looked up next.
     pub fn rights(&self) -> u64 {
         // Acquire pairs with the Release in `change_rights`.
         self.0.load(Ordering::Acquire) & !(ONE_CHANGE - 1)
     }
 
-    /// Whether there is nothing to look at for whoever knows the rights as of a moment.
+    /// Whether a session with a version of the rights has nothing to check.
     #[inline(always)]
     pub fn is_idle(&self, rights_as_of: u64) -> bool {
         self.0.load(Ordering::Relaxed) == rights_as_of

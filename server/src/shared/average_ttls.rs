@@ -1,7 +1,7 @@
-//! How long keys with a deadline last on average, by database: `avg_ttl` of INFO.
+//! The average remaining lifetime of keys with a deadline, by database: `avg_ttl` of INFO.
 //!
-//! Expiry meets such keys on its way. Each of its cycles moves the average by a fiftieth of what it has met,
-//! as in Redis.
+//! Expiry meets such keys on its way. Each of its cycles moves the average by a fiftieth toward the average
+//! of the met keys, as in Redis.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +19,7 @@ impl AverageTtls {
         self.0.lock().expect("nobody panics with it")
     }
 
-    /// Has the averages follow what a cycle of expiry has met.
+    /// Updates the averages with the keys that a cycle of expiry has met.
     pub fn follow(&self, met: &BTreeMap<Db, Lasting>) {
         let mut averages = self.lock();
         for (&db, lasting) in met.iter().filter(|(_, lasting)| lasting.n > 0) {
@@ -28,8 +28,9 @@ impl AverageTtls {
         }
     }
 
-    /// The averages of the databases that have keys with deadlines, as far as such were met. Those of others
-    /// are forgotten.
+    /// The averages of the databases in which keys with deadlines were met.
+    ///
+    /// The averages of other databases are forgotten.
     pub fn of_those(&self, has_deadlines: impl Fn(Db) -> bool) -> HashMap<Db, u64> {
         let mut averages = self.lock();
         averages.retain(|&db, _| has_deadlines(db));

@@ -3,13 +3,13 @@
 use braid_storage::{Db, Event};
 use crossbeam_queue::SegQueue;
 
-/// A change that was recorded.
+/// A recorded change.
 pub struct Recorded {
     /// The database.
     pub db: Db,
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// The key, if it happened to one.
+    /// The key, if the event concerns one.
     pub key: Option<Box<[u8]>>,
 }
 
@@ -18,7 +18,7 @@ pub struct Recorded {
 pub struct Recorder(pub SegQueue<Recorded>);
 
 impl Recorder {
-    /// Takes what was recorded since the last call.
+    /// Takes the changes recorded since the last call.
     pub fn take(&self) -> Vec<Recorded> {
         std::iter::from_fn(|| self.0.pop()).collect()
     }

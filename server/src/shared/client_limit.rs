@@ -1,10 +1,9 @@
-//! `maxmemory-clients`: the clients that take most memory are closed while all together take too much.
+//! `maxmemory-clients`: the largest clients are closed while all together use too much memory.
 //!
-//! Each thread counts what its own connections take, a connection at a time, when that has had its turn: in a
-//! number of its own, which others read. Who finds that a connection has grown adds up these few numbers.
-//! Only where the sum is too much are all clients looked at, and the largest of them closed, whichever
-//! threads they are on. Redis keeps its clients in order of size at all times; here no order is kept that
-//! threads would have to share.
+//! Each thread counts the memory of its own connections, each after its turn, in a number that other threads
+//! read. A thread that finds a connection grown adds up these few numbers. Only if the sum is too large are
+//! all clients checked, and the largest of them closed, on any thread. Redis keeps its clients in order of
+//! size at all times. Here there is no order, which threads would have to share.
 
 use std::sync::{PoisonError, atomic::Ordering};
 
@@ -15,12 +14,15 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// Least limit of all clients together where `maxmemory-clients` is not set: twice the longest argument.
-/// Above that, it is `maxmemory`.
+/// The minimum limit without `maxmemory-clients`, twice the longest argument.
+///
+/// The limit is `maxmemory` if that is larger.
 const UNSAID_LEAST: u64 = 1 << 30;
 
-/// How many bytes all clients may take together. What they take does not count against `maxmemory`, so under
-/// that there is a limit in any case. A part of no limit is none.
+/// Returns the limit of all clients' memory, in bytes.
+///
+/// This memory does not count against `maxmemory`, so with that there is always a limit. A part of no limit
+/// is none.
 pub fn clients_limit(config: &Config) -> u64 {
     limit_of(config.maxmemory_clients, config.maxmemory)
 }
@@ -37,22 +39,22 @@ fn limit_of(clients: Amount, maxmemory: Option<u64>) -> u64 {
 }
 
 impl Server {
-    /// What all clients take, but for those that are being closed because it is too much.
+    /// The memory of all clients, without those that are being closed because of it.
     pub fn client_bytes(&self) -> u64 {
         let all = self.threads.iter().map(|peer| peer.client_bytes.get()).fold(0, u64::wrapping_add);
         all.saturating_sub(self.leaving_bytes.load(Ordering::Relaxed))
     }
 
-    /// Closes clients while all together take more than `maxmemory-clients`, the largest first.
+    /// Closes clients while all together use more than `maxmemory-clients`, the largest first.
     #[cold]
     pub fn limit_clients(&self, thread: &ThreadState) {
         let limit = clients_limit(&self.config.load());
         if self.client_bytes() <= limit {
             return;
         }
-        // Two at once would close twice as many as need be.
+        // Two threads at once would close twice as many as necessary.
         let _turn = self.limiting_clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that are killed are free by now, or will be.
+        // Killed clients are freed by now, or will be.
         let clients = self.clients.all().into_iter().filter(|client| !client.is_killed());
         let mut clients: Vec<_> = clients.map(|client| (client.footprint.sum(), client)).collect();
         let mut all: u64 = clients.iter().map(|(bytes, _)| bytes).sum();
@@ -66,7 +68,7 @@ impl Server {
             }
             self.leaving_bytes.fetch_add(bytes, Ordering::Relaxed);
             client.leaving_bytes.store(bytes, Ordering::Relaxed);
-            // Before it is missed.
+            // This comes before the client is missed.
             thread.stats().evicted_clients.add(1);
             if self.kill(client.id, thread) {
                 let (id, addr) = (client.id.0, &client.peer);
@@ -84,7 +86,7 @@ impl Server {
         }
     }
 
-    /// Hears that a client has left: if it was closed for its memory, that is free now.
+    /// Handles the end of a client. If it was closed for its memory, that is free now.
     pub fn evicted_client_left(&self, client: &ClientRecord) {
         let bytes = client.leaving_bytes.swap(0, Ordering::Relaxed);
         if bytes > 0 {

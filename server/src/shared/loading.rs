@@ -1,4 +1,4 @@
-//! That a data set is being loaded, and how far that has come.
+//! The loading of a data set, and its progress.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,52 +10,52 @@ use crossbeam_queue::SegQueue;
 
 use crate::{client::node::Job, clock::Clock, shared::attention::Attention};
 
-/// Once it has read so much, loading may take longer than clients should go without an answer. Redis looks at
-/// its sockets then, too.
+/// The bytes read after which clients should not wait for a reply any longer. Redis serves its sockets at
+/// this point, too.
 const BRIEF_BYTES: u64 = 2 << 20;
-/// And after so long, however little it has read.
+/// The time after which the same applies, however little was read.
 const BRIEF_MILLIS: u64 = 1000;
 
-/// The loading of a data set. Commands that are not for such a time are refused meanwhile.
+/// The loading of a data set. Commands without permission to run meanwhile are refused.
 #[derive(Debug, Default)]
 pub struct Loading {
     is_on: AtomicBool,
-    /// Commands that were logged are run again.
+    /// Whether logged commands are run again.
     is_replay: AtomicBool,
-    /// When it began: unix time in seconds, and milliseconds of uptime.
+    /// The start: Unix time in seconds, and milliseconds of uptime.
     began: AtomicU64,
     began_uptime: AtomicU64,
-    /// Bytes of the file, and of those that are read.
+    /// The bytes of the file, and the bytes read.
     total_bytes: AtomicU64,
     loaded_bytes: AtomicU64,
-    /// Of the last time.
+    /// The figures of the last loading.
     keys_loaded: AtomicU64,
     keys_expired: AtomicU64,
-    /// What the threads that wait for heavy work can do of it.
+    /// Shares of the work for threads that wait for heavy work.
     shares: SegQueue<Share>,
 }
 
 /// A share of the work of loading.
 pub type Share = Box<dyn FnOnce(&mut Worker<Job>) + Send>;
 
-/// How far loading has come.
+/// The progress of loading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadingProgress {
-    /// When it began: unix time in seconds.
+    /// The start: Unix time in seconds.
     pub began: u64,
-    /// Bytes of the file.
+    /// The bytes of the file.
     pub total_bytes: u64,
-    /// Bytes that are read.
+    /// The bytes read.
     pub loaded_bytes: u64,
-    /// The part that is read, in percent.
+    /// The part that was read, in percent.
     pub percent: f64,
-    /// Seconds that the rest takes if it takes as long as what is done; before anything is done one, as in
-    /// Redis.
+    /// The remaining seconds, if the rest is as fast as the part that is done. Before anything is done it is
+    /// one, as in Redis.
     pub eta_seconds: u64,
 }
 
 impl Loading {
-    /// Begins to load a file of so many bytes. From now on commands are refused that are not for such a time.
+    /// Begins to load a file of `total_bytes`. From now on other commands are refused.
     pub fn begin(&self, total_bytes: u64, clock: &Clock, attention: &Attention) {
         self.began.store(clock.now().0 / 1000, Ordering::Relaxed);
         self.began_uptime.store(clock.uptime_millis(), Ordering::Relaxed);
@@ -66,17 +66,17 @@ impl Loading {
         }
     }
 
-    /// Notes that commands are run again that were logged, at a time when nothing is over.
+    /// Records that logged commands are run again, at a time when nothing has expired.
     pub fn begin_replay(&self) {
         self.is_replay.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that is how a data set is loaded.
+    /// Whether a data set is loaded in that way.
     pub fn is_replay(&self) -> bool {
         self.is_replay.load(Ordering::Relaxed)
     }
 
-    /// Ends it.
+    /// Ends the loading.
     pub fn end(&self, attention: &Attention) {
         self.is_replay.store(false, Ordering::Relaxed);
         if self.is_on.swap(false, Ordering::Relaxed) {
@@ -84,17 +84,18 @@ impl Loading {
         }
     }
 
-    /// Leaves a share to whoever takes it first. The threads that wait for heavy work are to be woken.
+    /// Leaves a share to the first thread that takes it. The caller must wake the threads that wait for heavy
+    /// work.
     pub fn share(&self, share: Share) {
         self.shares.push(share);
     }
 
-    /// Takes a share that nobody has taken.
+    /// Takes a share that no other thread has taken.
     pub fn take_share(&self) -> Option<Share> {
         self.shares.pop()
     }
 
-    /// How far loading has come, while there is some.
+    /// The progress of loading, while it is under way.
     pub fn progress(&self, clock: &Clock) -> Option<LoadingProgress> {
         if !self.is_on() {
             return None;
@@ -116,25 +117,25 @@ impl Loading {
         })
     }
 
-    /// Whether it has only begun, and may be over in a moment.
+    /// Whether loading has only begun, and may be over in a moment.
     pub fn is_brief(&self, uptime_millis: u64) -> bool {
         self.is_on()
             && self.loaded_bytes.load(Ordering::Relaxed) < BRIEF_BYTES
             && uptime_millis.saturating_sub(self.began_uptime.load(Ordering::Relaxed)) < BRIEF_MILLIS
     }
 
-    /// Notes how many bytes are read.
+    /// Records how many bytes were read.
     pub fn note(&self, loaded_bytes: u64) {
         self.loaded_bytes.store(loaded_bytes, Ordering::Relaxed);
     }
 
-    /// Notes what was loaded: keys, and others that had expired.
+    /// Records how many keys were loaded, and how many others had expired.
     pub fn note_loaded(&self, n_keys: u64, n_expired: u64) {
         self.keys_loaded.store(n_keys, Ordering::Relaxed);
         self.keys_expired.store(n_expired, Ordering::Relaxed);
     }
 
-    /// How many keys were loaded last, and how many others had expired.
+    /// The number of keys loaded last, and of others that had expired.
     pub fn last(&self) -> (u64, u64) {
         (self.keys_loaded.load(Ordering::Relaxed), self.keys_expired.load(Ordering::Relaxed))
     }
@@ -146,7 +147,7 @@ impl Loading {
     }
 }
 
-/// Says after a while, and then each second, that something takes long.
+/// A timer for messages about long work, once a second.
 pub struct EverySecond(Instant);
 
 impl Default for EverySecond {

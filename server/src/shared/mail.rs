@@ -1,4 +1,4 @@
-//! What threads ask of each other.
+//! The requests of threads to each other.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::{
     sockets::stream::Accepted,
 };
 
-/// What a thread is asked to do by another.
+/// A request of one thread to another.
 pub enum Mail {
-    /// Serve a connection that was accepted elsewhere.
+    /// Serve a connection that another thread has accepted.
     Serve(Box<Accepted>),
     /// Serve a connection that another thread has served so far.
     Adopt(Box<Connection>),
@@ -28,9 +28,9 @@ pub enum Mail {
     GaveUp(Box<Node<Job>>, Arc<Parked>),
     /// CLIENT UNBLOCK has ended a WAIT or WAITAOF.
     SyncWaits,
-    /// Look again at what was held back by a pause, and at whether the server stops.
+    /// Check commands held back by a pause again, and whether the server stops.
     Resume,
-    /// Look again at clients that wait for a queue of notifications to empty.
+    /// Check clients again that wait for a queue of notifications to empty.
     Room,
     /// Take a step of the walk of a snapshot for the saver.
     WalkStep(Box<WalkStep>),

@@ -1,23 +1,24 @@
-//! How much memory is in use, and how much may be: `maxmemory`.
+//! The memory in use, and its limit: `maxmemory`.
 //!
-//! All that is allocated is counted by the allocator, to 64 KiB a thread; less what only waits to be freed,
-//! that is the memory in use. It is of three classes:
+//! The allocator counts everything that is allocated, to 64 KiB a thread. The memory in use is that, less the
+//! garbage that only waits to be freed. It has three classes:
 //!
-//! - *Data*: tables, entries and what belongs to them, as the tables count it. Eviction can free it, and only
-//!   this.
-//! - *Clients'*: what is in their [footprints](crate::client::footprint). Their own limits end it.
-//! - *The server's own*: all the rest. What makes it has limits of its own.
+//! - *Data*: tables, entries and their parts, as the tables count them. Eviction can free data, and nothing
+//!   else.
+//! - *Clients'* memory: everything in their [footprints](crate::client::footprint). It has limits of its own.
+//! - *The server's own* memory: everything else. Each of its sources has a limit of its own.
 //!
-//! Against the limit counts the data, what clients are sending that is about to be data, and of the rest as
-//! much as there was when the limit was set, or at the start, and a little more: so what is in use ends where
-//! the limit says, as long as nothing but data grows. What grows beyond that is no reason to evict. To remove
-//! keys would not end it, and it is others' keys that would go.
+//! Three things count against the limit: the data, input that clients are sending and that will become data,
+//! and a part of the rest. That part is the rest at the time when the limit was set, or at the start, and a
+//! little more. So memory use ends at the limit as long as only data grows. Growth of the rest beyond that is
+//! no reason to evict. Removing keys would not end it, and other clients' keys would be lost.
 //!
-//! The limit is one of *resident* memory: what the allocator needs beside what it was asked for is taken off
-//! it. Of that overhead some is free, as a small limit would not be kept by any process; it counts at once
-//! when it grows and slowly less when it shrinks, and not more of it than 30 % of the limit: half of the data
-//! is not thrown away for a heap full of holes. While there is more than is free, large blocks are given back
-//! to the system as soon as they are freed, and it gives no huge pages.
+//! The limit is one of *resident* memory: the allocator's overhead beyond its requests is subtracted from it.
+//! Some of that overhead is free, because no process could keep a small limit otherwise. The overhead counts
+//! at once when it grows, and its count falls slowly when it shrinks. At most 30 % of the limit counts as
+//! overhead: half of the data is not evicted for a heap full of holes. While there is more than the free
+//! part, large blocks are returned to the system as soon as they are freed. The system gives no huge pages
+//! then.
 
 use std::{
     io,
@@ -28,83 +29,92 @@ use std::{
 
 use crate::process::huge_pages;
 
-/// The part of the limit, in percent, that the overhead takes at most.
+/// The part of the limit, in percent, that the overhead uses at most.
 const OVERHEAD_MAX_PERCENT: u64 = 30;
 
-/// The part of the limit, the least and the most, that is left for what commands take while they run: INFO
-/// takes some 4 KiB, and tables that grow give up structure in blocks of 2 KiB.
+/// The part of the limit that is left for running commands, with its bounds.
+///
+/// INFO needs about 4 KiB, and growing tables give up structure in blocks of 2 KiB.
 const MARGIN_PART: u64 = 1024;
 const MARGIN_MIN_BYTES: u64 = 6 << 10;
 const MARGIN_MAX_BYTES: u64 = 64 << 10;
 
-/// So much of it counts for nothing under a small limit, which is one of what is in use; less by a part of
-/// the limit, down to another.
+/// The overhead that is free under a small limit.
+///
+/// It decreases by a part of the limit, down to another part of it.
 const OVERHEAD_FREE_BYTES: u64 = 12 << 20;
 const OVERHEAD_FREE_LESS_PART: u64 = 16;
 const OVERHEAD_FREE_PART: u64 = 200;
 
-/// So much of it is none.
+/// The overhead up to which huge pages are used.
 const OVERHEAD_LITTLE_BYTES: u64 = 64 << 10;
 
-/// The data from which on memory is in huge pages. Random access to it costs less then, but they are resident
-/// as soon as a part is: a server with next to no data would be three times as large, and one with 40 MiB by
-/// 5 to 20 %, depending on how it was loaded.
+/// The amount of data from which memory is in huge pages.
+///
+/// Random access to it costs less then, but a huge page is resident as soon as a part of it is. A server with
+/// next to no data would be three times as large. One with 40 MiB would be 5 to 20 % larger, depending on how
+/// it was loaded.
 const HUGE_PAGES_FROM_BYTES: u64 = 64 << 20;
 
-/// So much more than when the limit was set counts against it of what is no data: connections, and room that
-/// threads keep.
+/// The growth of other memory since the limit was set that counts against it.
+///
+/// Such memory is in connections, and in space that threads keep.
 const OWN_COUNTED_BYTES: u64 = 256 << 10;
 
-/// Of that what the server itself takes counts at once up to this. All else must last for so many spans of
-/// time: what clients are told of keys that are evicted would have more of them evicted.
+/// The growth of the server's own memory that counts at once.
+///
+/// All other growth must last for `OWN_LASTS_SPANS` spans. Otherwise notifications about evicted keys would
+/// cause more evictions.
 const OWN_AT_ONCE_BYTES: u64 = 32 << 10;
 const OWN_LASTS_SPANS: u64 = 3;
 
-/// For how long what is freed may stay resident without being overhead: the allocator gives pages back after
-/// a second. Were it overhead at once, each eviction would be a reason for the next, down to the most that
-/// counts. In spans of a tenth of that.
+/// The number of spans for which freed memory may stay resident without being overhead.
+///
+/// The allocator returns pages after a second. If they were overhead at once, each eviction would cause the
+/// next one, down to the maximum that counts. A span is a tenth of a second.
 const N_SPANS: usize = 12;
 const SPAN_MILLIS: u64 = 100;
 
-/// By what part it falls at most between two looks.
+/// The part by which the counted overhead falls at most between two measurements.
 const FALLS_BY: u64 = 48;
 
-/// What is known of the process's memory. Numbers of bytes.
+/// The measurements of the process's memory, in bytes.
 #[derive(Default)]
 pub struct Memory {
-    /// What was in use when the process began to serve.
+    /// The memory in use when the process began to serve.
     pub startup: AtomicU64,
-    /// The most that was in use at a look.
+    /// The maximum of memory in use at a measurement.
     pub peak: AtomicU64,
-    /// What was resident when the process began to serve and is not counted: code, stacks, the allocator's
-    /// own.
+    /// The resident memory that is not counted when the process begins to serve. It is code, stacks and the
+    /// allocator's own.
     base: AtomicU64,
-    /// Allocated bytes of late.
+    /// The allocated bytes of the last spans.
     allocated: Lately,
-    /// Bytes in use of late by the server itself, and by its clients.
+    /// The bytes of the server itself, and of its clients, in the last spans.
     own: Lately,
     of_clients: Lately,
-    /// Bytes of both when the limit was set, or at the start; and those that count against it.
+    /// The bytes of both when the limit was set, or at the start. `counted_own` are those that count against
+    /// it.
     own_at_first: AtomicU64,
     counted_own: AtomicU64,
-    /// The most that was in use under this limit that is no data.
+    /// The maximum of memory in use under this limit that is not data.
     own_peak: AtomicU64,
-    /// Bytes of long commands that clients are sending: they are about to be data.
+    /// The bytes of long commands that clients are sending. They will become data.
     incoming: AtomicU64,
-    /// How much is resident beside what is counted, apart from that.
+    /// The resident memory beyond the counted memory, without the free part.
     overhead: AtomicU64,
-    /// `maxmemory`, or 0 for none. Whoever measures has read the rest a while before it writes that: were
-    /// this part of it, a limit that is no more could come back.
+    /// `maxmemory`, or 0 for none. A measuring thread has read the other numbers some time before it writes
+    /// them. If the limit were one of them, a removed limit could come back.
     limit: AtomicU64,
-    /// Since when too much has been in use and was not removed in time, in microseconds from the start on, or
-    /// 0; and for how long it was so before that.
+    /// The start of the current excess of memory, in microseconds since the start, or 0. The excess was not
+    /// freed in time. `exceeded_micros` is the total of earlier such times.
     exceeded_since: AtomicU64,
     exceeded_micros: AtomicU64,
-    /// The system gives huge pages: not at the start, see [`Memory::without_huge_pages`].
+    /// Whether the system gives huge pages. It does not at the start; see [`Memory::without_huge_pages`].
     has_huge_pages: Flag,
-    /// What had been written to before was put into them.
+    /// Whether memory written before was moved into huge pages.
     is_collapsed: AtomicBool,
-    /// Too much was in use, and nothing could be evicted, when somebody last tried.
+    /// Whether too much memory was in use at the last attempt, and nothing could be evicted.
     pub is_exhausted: Flag,
 }
 
@@ -112,7 +122,7 @@ pub struct Memory {
 #[derive(Default)]
 struct Lately([Span; N_SPANS]);
 
-/// A span of time. They are numbered from the start on.
+/// A span of time. Spans are numbered from the start on.
 #[derive(Default)]
 struct Span {
     number: AtomicU64,
@@ -121,10 +131,10 @@ struct Span {
 }
 
 impl Lately {
-    /// Notes what it is now; gives the number of the span. Two threads that note it at once may lose one of
-    /// the two.
+    /// Records the current value, and returns the number of the span. If two threads record at once, one
+    /// value may be lost.
     fn note(&self, value: u64, uptime: Duration) -> u64 {
-        // Those that have not been yet have the number 0.
+        // Unused spans have the number 0.
         let number = 1 + uptime.as_millis() as u64 / SPAN_MILLIS;
         let span = &self.0[number as usize % N_SPANS];
         if span.number.swap(number, Ordering::Relaxed) == number {
@@ -137,7 +147,7 @@ impl Lately {
         number
     }
 
-    /// The spans up to one, so many of them.
+    /// Returns the last `n_spans` spans up to `number`.
     fn until(&self, number: u64, n_spans: u64) -> impl Iterator<Item = &Span> {
         self.0.iter().filter(move |span| {
             let at = span.number.load(Ordering::Relaxed);
@@ -145,36 +155,36 @@ impl Lately {
         })
     }
 
-    /// Notes what it is; returns the most that it was in the last second.
+    /// Records the current value, and returns the maximum of the last second.
     fn most(&self, value: u64, uptime: Duration) -> u64 {
         let recent = self.until(self.note(value, uptime), N_SPANS as u64);
         recent.map(|span| span.most.load(Ordering::Relaxed)).max().unwrap_or(value)
     }
 
-    /// Notes what it is; returns the least that it was in so many spans.
+    /// Records the current value, and returns the minimum of the last `n_spans` spans.
     fn least(&self, value: u64, uptime: Duration, n_spans: u64) -> u64 {
         let recent = self.until(self.note(value, uptime), n_spans);
         recent.map(|span| span.least.load(Ordering::Relaxed)).min().unwrap_or(value)
     }
 
-    /// Forgets what it was.
+    /// Forgets the earlier values.
     fn restart(&self) {
         self.0.iter().for_each(|span| span.number.store(0, Ordering::Relaxed));
     }
 }
 
-/// Something that holds or does not, mostly for long. All threads read it.
+/// A flag that changes rarely. All threads read it.
 #[derive(Default)]
 pub struct Flag(AtomicBool);
 
 impl Flag {
-    /// Whether it holds.
+    /// Whether the flag is set.
     #[inline(always)]
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes whether it holds; writes only if that is new.
+    /// Sets or clears the flag. It writes only if that is a change.
     pub fn set(&self, holds: bool) {
         if self.get() != holds {
             self.0.store(holds, Ordering::Relaxed);
@@ -182,7 +192,7 @@ impl Flag {
     }
 }
 
-/// The process's resident memory; nothing where the system does not tell.
+/// Returns the process's resident memory; 0 where the system does not report it.
 pub fn resident_bytes() -> u64 {
     let numbers = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = numbers.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
@@ -190,9 +200,9 @@ pub fn resident_bytes() -> u64 {
 }
 
 impl Memory {
-    /// Has the system give no huge pages, as long as there is little data.
+    /// Makes the system give no huge pages while there is little data.
     pub fn without_huge_pages() {
-        // A system that has none is no worse off.
+        // A system without them is no worse off.
         let _: Result<(), rustix::io::Errno> = rustix::thread::disable_transparent_huge_pages(true);
     }
 
@@ -201,13 +211,14 @@ impl Memory {
         braid_storage::allocated_bytes().saturating_sub(braid_storage::garbage_bytes())
     }
 
-    /// Returns the bytes in use that are no data.
+    /// Returns the bytes in use that are not data.
     fn own() -> u64 {
         Self::used().saturating_sub(braid_storage::data_bytes())
     }
 
-    /// Returns the bytes in use that do not count against the limit. Without a limit there are none: all of
-    /// them would count if one were set.
+    /// Returns the bytes in use that do not count against the limit.
+    ///
+    /// Without a limit there are none: all of them would count if a limit were set.
     pub fn uncounted(&self) -> u64 {
         if self.limit.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -216,7 +227,7 @@ impl Memory {
         Self::own().saturating_sub(counted)
     }
 
-    /// Notes what is in use when the process begins to serve.
+    /// Records the memory in use when the process begins to serve.
     pub fn begin(&self, resident: u64) {
         let allocated = braid_storage::allocated_bytes();
         self.startup.store(allocated, Ordering::Relaxed);
@@ -224,7 +235,7 @@ impl Memory {
         self.base.store(resident.saturating_sub(allocated), Ordering::Relaxed);
     }
 
-    /// Notes whether too much is in use at the end of a turn of eviction.
+    /// Records whether too much memory is in use after a turn of eviction.
     pub fn note_exceeding(&self, is_exceeded: bool, started: Instant) {
         let since = self.exceeded_since.load(Ordering::Relaxed);
         if is_exceeded == (since != 0) {
@@ -232,7 +243,7 @@ impl Memory {
         }
         let now = started.elapsed().as_micros() as u64;
         let then = if is_exceeded { now.max(1) } else { 0 };
-        // Of several threads one counts.
+        // If several threads get here, one counts.
         let is_first =
             self.exceeded_since.compare_exchange(since, then, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if is_first && !is_exceeded {
@@ -240,7 +251,7 @@ impl Memory {
         }
     }
 
-    /// For how long too much has been in use, now and in all.
+    /// The time for which too much memory has been in use, now and in total.
     pub fn exceeded(&self, started: Instant) -> [Duration; 2] {
         let since = self.exceeded_since.load(Ordering::Relaxed);
         let now = if since == 0 { 0 } else { (started.elapsed().as_micros() as u64).saturating_sub(since) };
@@ -248,11 +259,11 @@ impl Memory {
         [now, all].map(Duration::from_micros)
     }
 
-    /// Sets `maxmemory`; it holds for whoever asks from now on.
+    /// Sets `maxmemory`, which applies to all checks from now on.
     pub fn set_limit(&self, limit: Option<u64>) {
         let limit = limit.unwrap_or(0);
         if self.limit.swap(limit, Ordering::Relaxed) != limit {
-            // It was chosen by what is in use now.
+            // The limit was chosen in view of the memory in use now.
             self.own_at_first.fetch_max(Self::own(), Ordering::Relaxed);
             self.own.restart();
             self.of_clients.restart();
@@ -260,7 +271,7 @@ impl Memory {
         }
     }
 
-    /// How much data there may be; less than nothing where all else takes more than the limit.
+    /// The maximum amount of data; negative where everything else exceeds the limit.
     fn data_limit(&self) -> i64 {
         match self.limit.load(Ordering::Relaxed) {
             0 => i64::MAX,
@@ -274,32 +285,34 @@ impl Memory {
         }
     }
 
-    /// How much more may be in use; less than nothing if too much is.
+    /// The memory that may still be used; negative if too much is in use.
     pub fn room(&self) -> i64 {
         self.data_limit().saturating_sub_unsigned(braid_storage::data_bytes())
     }
 
-    /// Whether commands that need memory are refused. What was found when somebody last tried to evict may be
-    /// over, so that does not suffice.
+    /// Whether commands that need memory are refused.
+    ///
+    /// The result of the last attempt to evict may be out of date, so it does not suffice.
     #[inline(always)]
     pub fn is_short(&self) -> bool {
         self.is_exhausted.get() && self.room() < 0
     }
 
-    /// Notes that clients are sending more of what is about to be data, or less: `before` bytes have become
-    /// `after`.
+    /// Records a change of the bytes that clients are sending as future data.
+    ///
+    /// They have changed from `before` to `after`.
     pub fn note_incoming(&self, before: u64, after: u64) {
         self.incoming.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         self.tell_allocator();
     }
 
-    /// Has the allocator know how much data there may be.
+    /// Tells the allocator how much data there may be.
     fn tell_allocator(&self) {
         let limit = self.limit.load(Ordering::Relaxed);
         braid_storage::set_limit((limit != 0).then_some(limit), self.data_limit());
     }
 
-    /// Looks at how much is in use.
+    /// Measures the memory in use.
     pub fn measure(&self, of_clients: u64, resident: impl FnOnce() -> u64, uptime: Duration) {
         self.peak.fetch_max(Self::used(), Ordering::Relaxed);
         match self.limit.load(Ordering::Relaxed) {
@@ -309,9 +322,9 @@ impl Memory {
             }
             limit => {
                 self.note_own(of_clients, uptime);
-                // The room of a long request may have come and gone between two looks.
+                // The room of a long request may have come and gone between two measurements.
                 let lately = self.allocated.most(braid_storage::take_most_allocated(), uptime);
-                // The holes that this has left are no more a reason to evict than it was.
+                // The holes that this has left are no more reason to evict than the memory itself was.
                 let left = self.own_peak.load(Ordering::Relaxed).saturating_sub(Self::own());
                 let resident = resident();
                 let now = self.note_overhead(resident.saturating_sub(lately + left), limit);
@@ -325,7 +338,7 @@ impl Memory {
         }
     }
 
-    /// Notes how much of what is in use is no data, and finds what of that counts.
+    /// Records the memory in use that is not data, and computes its counted part.
     fn note_own(&self, of_clients: u64, uptime: Duration) {
         let own = Self::own();
         self.own_peak.fetch_max(own, Ordering::Relaxed);
@@ -337,7 +350,7 @@ impl Memory {
         self.counted_own.store(counted.min(most), Ordering::Relaxed);
     }
 
-    /// Notes how much is resident and not counted; gives how much of that is overhead now under a limit.
+    /// Records the resident memory that is not counted. Returns the part that is overhead now under a limit.
     fn note_overhead(&self, beside: u64, limit: u64) -> u64 {
         let less = limit / OVERHEAD_FREE_LESS_PART;
         let free = OVERHEAD_FREE_BYTES.saturating_sub(less).max(limit / OVERHEAD_FREE_PART);
@@ -347,8 +360,8 @@ impl Memory {
         now
     }
 
-    /// Has the system give huge pages where there is much data and little overhead: each is 2 MiB at once,
-    /// for whatever is written first.
+    /// Makes the system give huge pages where there is much data and little overhead. Each is 2 MiB at once,
+    /// whatever is written first.
     fn choose_pages(&self, overhead: u64) {
         let are_huge =
             self.peak.load(Ordering::Relaxed) >= HUGE_PAGES_FROM_BYTES && overhead <= OVERHEAD_LITTLE_BYTES;
@@ -356,7 +369,7 @@ impl Memory {
             return;
         }
         self.has_huge_pages.set(are_huge);
-        // What kernel or container do not allow is done without.
+        // The server does without anything that the kernel or container forbids.
         let is_allowed = rustix::thread::disable_transparent_huge_pages(!are_huge).is_ok();
         if is_allowed && are_huge && !self.is_collapsed.swap(true, Ordering::Relaxed) {
             let collapse = || drop(huge_pages::collapse());
@@ -402,7 +415,7 @@ mod tests {
         let memory = Memory::default();
         let unlimited = memory.room();
         memory.set_limit(Some(LIMIT));
-        // As by a thread that begins to look under the old limit, and ends after the new one has come.
+        // Like a thread that begins to measure under the old limit, and ends after the new one was set.
         let mut n_looks = 0;
         let resident = || {
             n_looks += 1;
@@ -411,7 +424,7 @@ mod tests {
         };
         memory.measure(0, resident, Duration::ZERO);
         assert_eq!((n_looks, memory.room()), (1, unlimited));
-        // Nor by one that found nothing to evict under it.
+        // A thread that found nothing to evict under it does not bring it back either.
         memory.is_exhausted.set(true);
         assert!(!memory.is_short());
         memory.set_limit(Some(LIMIT));

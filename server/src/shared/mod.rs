@@ -1,4 +1,4 @@
-//! What all threads share, and what each has at hand.
+//! The state that all threads share, and the state that each thread has at hand.
 
 pub mod attention;
 pub mod average_ttls;

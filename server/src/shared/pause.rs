@@ -1,4 +1,4 @@
-//! CLIENT PAUSE, and what holds writes back like it.
+//! CLIENT PAUSE, and similar reasons to hold writes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,19 +8,21 @@ use crate::{
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
 };
 
-/// CLIENT PAUSE: until when, and for which commands, in one word, so that a new pause and the end of an old
-/// one do not mix. Zero if there is none; otherwise a [`PauseState`].
+/// CLIENT PAUSE: its end and its scope in one word.
+///
+/// So a new pause and the end of an old one do not mix.
+///
+/// The word is zero if there is no pause, otherwise a [`PauseState`].
 #[derive(Debug, Default)]
 pub struct Pause(AtomicU64);
 
-/// A pause: when it ends, by the clock that nobody sets, shifted left by one; the lowest bit says that only
-/// writes wait.
+/// A pause: its end by the steady clock, shifted left by one. The lowest bit says that only writes wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PauseState(u64);
 
 impl PauseState {
     fn new(until: Steady, scope: PauseScope) -> Self {
-        // Never zero: that is no pause.
+        // The word is never zero, which means no pause.
         Self(until.0.clamp(1, u64::MAX >> 1) << 1 | u64::from(scope == PauseScope::Writes))
     }
 
@@ -33,18 +35,18 @@ impl PauseState {
     }
 }
 
-/// Which commands a pause holds back.
+/// The commands that a pause holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseScope {
     /// All.
     All,
-    /// Those that may write.
+    /// Commands that may write.
     Writes,
 }
 
 impl Server {
-    /// Starts a pause of so many milliseconds. One that is under way gets longer, never shorter; the stricter
-    /// scope holds.
+    /// Starts a pause of `millis` milliseconds. A pause under way gets longer, never shorter, and the
+    /// stricter scope applies.
     pub fn pause(&self, millis: u64, scope: PauseScope) {
         let now = self.clock.steady();
         let until = now.after(millis);
@@ -58,7 +60,7 @@ impl Server {
             }))
             .map(|pause| pause.0)
         };
-        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        // SeqCst: pairs with the load of the word in `keep_expired_while_paused`.
         let old = self.pause.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, change);
         self.keep_expired_while_paused();
         if old == Ok(0) {
@@ -66,11 +68,11 @@ impl Server {
         }
     }
 
-    /// Stops expiry during a pause, and lets it go on after.
+    /// Stops expiry during a pause, and lets it continue afterwards.
     fn keep_expired_while_paused(&self) {
-        // One pause may end while another begins, on two threads. Each changes the word, stores this, and
-        // looks at the word again; in the one order that all these have, whoever stores last has seen the
-        // last word.
+        // One pause may end while another begins, on two threads. Each changes the word, stores this flag,
+        // and reads the word again. In the single order of these accesses, the thread that stores last has
+        // read the last word.
         let access = self.keyspace.access();
         // SeqCst: pairs with the changes of the word in `pause`, `unpause` and `end_overdue`.
         let is_paused = || self.pause.0.load(Ordering::SeqCst) != 0;
@@ -83,7 +85,7 @@ impl Server {
         }
     }
 
-    /// Whether a pause is under way. One whose time is over is ended.
+    /// Whether a pause is under way. Ends a pause whose time is over.
     pub fn is_paused(&self) -> bool {
         let Some(pause) = self.pause_under_way() else { return false };
         let is_over = self.clock.steady() >= pause.until();
@@ -93,19 +95,20 @@ impl Server {
         !is_over
     }
 
-    /// Ends a pause, and has all threads go on with what was held back.
+    /// Ends a pause, and makes all threads run the commands that it held back.
     pub fn unpause(&self, thread: &ThreadState) {
-        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        // SeqCst: pairs with the load of the word in `keep_expired_while_paused`.
         if self.pause.0.swap(0, Ordering::SeqCst) != 0 {
             self.resumes();
             (0..self.io_threads().len()).for_each(|to| thread.send_mail(to, Mail::Resume));
         }
     }
 
-    /// Ends a pause whose time is over, unless another has begun. That may be noticed under a hold, so no
-    /// thread is woken: each goes on in the next round of its cron.
+    /// Ends a pause whose time is over, unless another has begun.
+    ///
+    /// The caller may be under a hold, so no thread is woken. Each continues in the next round of its cron.
     fn end_overdue(&self, pause: PauseState) {
-        // SeqCst: pairs with the look at the word in `keep_expired_while_paused`.
+        // SeqCst: pairs with the load of the word in `keep_expired_while_paused`.
         if self.pause.0.compare_exchange(pause.0, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             self.resumes();
         }
@@ -132,8 +135,9 @@ impl Server {
         }
     }
 
-    /// Whether a pause holds back a command with these flags that may write, or one that may not. Who can end
-    /// one is never held back.
+    /// Whether a pause holds back a command with these flags.
+    ///
+    /// `may_write` says whether the command may write. A command that can end a pause is never held back.
     #[cold]
     pub fn holds_back(&self, flags: Flags, may_write: impl FnOnce() -> bool) -> bool {
         if flags.has(Flags::ENDS_PAUSES) {
@@ -146,24 +150,28 @@ impl Server {
         pause.is_some_and(|pause| pause.scope() == PauseScope::All) || holds_writes && may_write()
     }
 
-    /// Holds writes back until [`Server::let_writes_go`]: a snapshot is given more before its turn than it
-    /// can write. Units that are under way end. That may be called under a hold.
+    /// Holds writes back until [`Server::let_writes_go`].
+    ///
+    /// Early values of a snapshot arrive faster than it writes them.
+    ///
+    /// Units under way end normally. This may be called under a hold.
     pub fn hold_writes(&self) {
         if !self.saves.holds_writes.swap(true, Ordering::Relaxed) {
             self.attention.raise();
         }
     }
 
-    /// Holds writes back from the cut of the last snapshot on, with all shards held. The snapshot would lack
-    /// them, so nobody may hear that they were done, or see what they do. Only [`Server::let_writes_go_on`]
-    /// ends that.
+    /// Holds writes back from the cut of the last snapshot on, with all shards held.
+    ///
+    /// The snapshot would lack these writes, so no client may see a reply to them or their effects. Only
+    /// [`Server::let_writes_go_on`] ends this.
     pub fn hold_writes_for_end(&self) {
         self.saves.set_last_cut(true);
         self.functions.freeze();
         self.attention.raise();
     }
 
-    /// Has writes go on: the last snapshot was not the last.
+    /// Lets writes continue, because the last snapshot was not the last.
     pub fn let_writes_go_on(&self, thread: &mut ThreadState) {
         if self.saves.set_last_cut(false) {
             self.functions.thaw();
@@ -173,12 +181,12 @@ impl Server {
         }
     }
 
-    /// Whether nothing is to change by itself, such as by eviction.
+    /// Whether nothing may change on its own, such as by eviction.
     pub fn keeps_all(&self) -> bool {
         self.is_paused() || self.saves.has_last_cut()
     }
 
-    /// Has writes go on that were held back for a snapshot.
+    /// Lets writes continue that were held back for a snapshot.
     pub fn let_writes_go(&self, thread: &mut ThreadState) {
         let holds_writes = &self.saves.holds_writes;
         if holds_writes.load(Ordering::Relaxed) && holds_writes.swap(false, Ordering::Relaxed) {

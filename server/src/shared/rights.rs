@@ -1,10 +1,11 @@
-//! What changes users, and how sessions learn what theirs may do.
+//! Changes of users, and how sessions learn their users' new rights.
 //!
-//! A session keeps what its user may do ([`Session::rights`]: nothing, if that is everything) and as of when
-//! it knows that. A change is a barrier, as CLIENT KILL is: the new users are stored, the number of changes
-//! in [`Attention`](super::attention::Attention) moves, and the answer waits until all shards have been taken
-//! once. So whatever runs after the answer finds, under its hold, that its session's rights are outdated, and
-//! looks them up again. A change costs nothing for clients that send nothing, however many are of one user.
+//! A session keeps the rights of its user ([`Session::rights`]: none if the user may do everything), with the
+//! version of these rights. A change is a barrier, as CLIENT KILL is. The new users are stored, and the
+//! number of changes in [`Attention`](super::attention::Attention) moves. The reply waits until all shards
+//! have been taken once. So any command after the reply finds, under its hold, that its session's rights are
+//! out of date, and looks them up again. A change costs nothing for clients that send nothing, however many a
+//! user has.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -16,11 +17,12 @@ use crate::{
 };
 
 impl Server {
-    /// Changes the users for a client, one change at a time. What `change` makes of a copy holds from here
-    /// on, unless it fails.
+    /// Changes the users for a client, one change at a time.
+    ///
+    /// `change` edits a copy, which replaces the users unless it fails.
     ///
     /// # Errors
-    /// What `change` returns. Then nothing has changed.
+    /// The error of `change`. Then nothing has changed.
     pub fn change_users<T, E>(
         &self,
         session: &mut Session,
@@ -33,10 +35,9 @@ impl Server {
         })
     }
 
-    /// Ends the connections of users who are gone, and those that are subscribed to what their users may not
-    /// use any more.
+    /// Closes the connections of removed users, and those with subscriptions that their users have lost.
     ///
-    /// One that subscribes meanwhile looks itself ([`Server::may_stay_subscribed`]).
+    /// A client that subscribes meanwhile checks its own rights ([`Server::may_stay_subscribed`]).
     fn end_clients_of_others(&self, before: &Users, after: &Users, own: &mut Session, thread: &ThreadState) {
         let is_left_alone = |user: &Arc<User>| {
             after.get(user.name()).is_some_and(|now| {
@@ -53,7 +54,7 @@ impl Server {
                 continue;
             }
             if record.id == own.record.id {
-                // It has its answer first.
+                // It receives its reply first.
                 own.closing = true;
             } else {
                 self.kill(record.id, thread);
@@ -61,15 +62,15 @@ impl Server {
         }
     }
 
-    /// Whether a client that has just subscribed to something may be. Its user may have lost the right after
-    /// that was checked.
+    /// Whether a client that has just subscribed may stay subscribed. Its user may have lost the right after
+    /// the check.
     pub fn may_stay_subscribed(&self, session: &mut Session) -> bool {
         self.attention.rights() == session.rights_as_of
             || self.renew_rights(session)
                 && session.rights.as_ref().is_none_or(|user| may_listen(user, &session.record))
     }
 
-    /// Looks up what a session's user may do now. Returns whether there is the user.
+    /// Looks up the current rights of a session's user. Returns whether the user exists.
     #[cold]
     pub fn renew_rights(&self, session: &mut Session) -> bool {
         let as_of = self.attention.rights();
@@ -83,7 +84,7 @@ impl Server {
         true
     }
 
-    /// Makes a session one of the default user's, as a new connection is.
+    /// Makes a session the default user's, like that of a new connection.
     pub fn become_default_user(&self, session: &mut Session) {
         let as_of = self.attention.rights();
         let users = self.accounts.users();
@@ -93,9 +94,9 @@ impl Server {
         session.authenticated = user.is_open();
     }
 
-    /// Makes a session one of a user's, if the password fits. Returns whether it does.
+    /// Makes a session a user's, if the password is right. Returns whether it is.
     pub fn authenticate(&self, session: &mut Session, name: &[u8], password: &[u8]) -> bool {
-        // First, so that a change that comes between is seen by the next command.
+        // Read first, so that the next command sees a change that comes in between.
         let as_of = self.attention.rights();
         let users = self.accounts.users();
         let Some(user) = users.admitted(name, password) else { return false };
@@ -105,8 +106,9 @@ impl Server {
         true
     }
 
-    /// Makes a session one of the first of these users who is on, without a password: their authority vouches
-    /// for it. Returns whether there is one.
+    /// Makes a session that of the first enabled user among the names, without a password.
+    ///
+    /// The certificate's authority vouches for the name. Returns whether there is such a user.
     pub fn become_certified_user(&self, session: &mut Session, names: &[Vec<u8>]) -> bool {
         let as_of = self.attention.rights();
         let users = self.accounts.users();
@@ -119,7 +121,7 @@ impl Server {
         true
     }
 
-    /// Whether protected mode keeps somebody out who connects.
+    /// Whether protected mode refuses a peer.
     pub fn turns_away(&self, peer: &Endpoint) -> bool {
         let is_stranger = matches!(peer, Endpoint::Inet(peer) if !peer.ip().is_loopback());
         is_stranger
@@ -127,13 +129,13 @@ impl Server {
             && self.accounts.users().default_user().needs_no_password()
     }
 
-    /// Logs what was denied.
+    /// Logs a denial.
     pub fn note_denial(&self, entry: Entry) {
         let max_len = self.config.load().acllog_max_len;
         self.accounts.denials().add(entry, max_len);
     }
 
-    /// Gives the default user this password alone, or none (`requirepass`).
+    /// Sets a single password, or none, for the default user (`requirepass`).
     pub fn set_default_password(
         &self,
         password: Option<&[u8]>,
@@ -148,7 +150,7 @@ impl Server {
     }
 }
 
-/// Whether a user may use all that a client is subscribed to.
+/// Whether a user may use all channels and patterns of a client's subscriptions.
 fn may_listen(user: &User, record: &ClientRecord) -> bool {
     record.topics.all(|kind, name| user.allows_channel(name, kind == TopicKind::Pattern))
 }

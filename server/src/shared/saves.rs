@@ -1,7 +1,7 @@
-//! Snapshots on disk: what is asked for, and what has become of the last.
+//! Snapshots on disk: the orders, and the results of the last ones.
 //!
-//! One thread takes all of them, the saver. Others leave it [orders](Saves::orders) or
-//! [schedule](Saves::schedule) one, and read here how it goes; it alone writes the figures.
+//! One thread takes all snapshots, the saver. Other threads leave [orders](Saves::order) or
+//! [schedule](Saves::schedule) one, and read its progress here. The saver alone writes the figures.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
@@ -17,43 +17,44 @@ use crossbeam_queue::SegQueue;
 
 use crate::client::{node::Job, session::SaveOrder};
 
-/// A snapshot that is waited for.
+/// An ordered snapshot with a waiting client or thread.
 pub struct Order {
-    /// What for.
+    /// The purpose of the snapshot.
     pub what: SaveOrder,
-    /// If the server is to end: the [round](Ending::ask) in which that was asked for.
+    /// If the server will end: the [round](Ending::ask) in which this was requested.
     pub round: u64,
-    /// By whom, if it was a command, and whether its client wants the reply.
+    /// The node of the ordering command, if any, and whether its client wants the reply.
     pub node: Option<(Box<Node<Job>>, bool)>,
 }
 
-/// A step of a snapshot's walk: a shard gives some of what it holds. It goes from the saver to a thread that
-/// serves sockets, and back.
+/// A step of a snapshot's walk: a shard gives part of its data.
+///
+/// It goes from the saver to a thread that serves sockets, and back.
 pub struct WalkStep {
-    /// Who gives.
+    /// The giving shard.
     pub shard: ShardId,
-    /// It gives nothing, and its marks are cleared.
+    /// Whether the shard gives nothing, and its marks are cleared.
     pub gives_up: bool,
-    /// What it has given.
+    /// The data that it has given.
     pub parts: Parts,
-    /// Who takes it.
+    /// The thread that takes the step.
     pub thread: usize,
-    /// What has come of it; `None` if somebody else has the shard.
+    /// The result of the step; `None` if another thread holds the shard.
     pub ended: Option<Result<SaveStep, Panic>>,
 }
 
 impl WalkStep {
-    /// How long it may hold a shard.
+    /// The time for which it may hold a shard.
     const TIME: Duration = Duration::from_micros(50);
-    /// How much it may give, in bytes.
+    /// The amount that it may give, in bytes.
     const N_BYTES: usize = 256 << 10;
 
-    /// One that has nothing to give yet.
+    /// Creates a step that has given nothing yet.
     pub fn new() -> Box<Self> {
         Box::new(Self { shard: ShardId(0), gives_up: false, parts: Parts::default(), thread: 0, ended: None })
     }
 
-    /// Takes it.
+    /// Takes the step.
     pub fn take(&mut self, worker: &mut Worker<Job>) {
         let Self { shard, gives_up, ref mut parts, ref mut ended, .. } = *self;
         *ended = worker.with_shards(&[shard], |held, thread| {
@@ -76,19 +77,22 @@ impl WalkStep {
     }
 }
 
-/// How far an end has come that is asked of the saver. Whoever calls it off and whoever decides on it agree
-/// on who was first.
+/// The progress of a server's end that the saver was asked for.
+///
+/// The saver decides on the end, and other threads may abort it. Both agree on which was first.
 ///
 /// ```text
 ///           ask                decide
 /// NOBODY ─────────▶ WANTED ─────────────▶ DECIDED
 ///    ▲                │
-///    └────────────────┘ refused; or aborted, which begins the next round: what was asked for in an earlier one is called off
+///    └────────────────┘ refused; or aborted, which begins the next round
 /// ```
+///
+/// An abort calls off everything that was requested in an earlier round.
 #[derive(Default)]
 pub struct Ending(AtomicU64);
 
-/// The side from which an end is asked for.
+/// The origin of a request to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum AskedBy {
     /// A client, by SHUTDOWN.
@@ -110,7 +114,7 @@ impl Ending {
         (word / Self::STATES, word % Self::STATES)
     }
 
-    /// Has the word become what is said of its round and state; returns false if that says nothing.
+    /// Updates the word's round and state with `to`. Returns false if `to` returns none.
     fn update(&self, to: impl Fn(u64, u64) -> Option<(u64, u64)>) -> bool {
         let to = |word| {
             to(word / Self::STATES, word % Self::STATES).map(|(round, state)| round * Self::STATES + state)
@@ -118,7 +122,7 @@ impl Ending {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, to).is_ok()
     }
 
-    /// Somebody wants it. Returns the round in which that was.
+    /// Requests an end, and returns the round of the request.
     pub fn ask(&self, by: AskedBy) -> u64 {
         self.update(|round, state| match (state, by) {
             (Self::NOBODY, AskedBy::Client) => Some((round, Self::WANTED)),
@@ -128,107 +132,112 @@ impl Ending {
         self.load().0
     }
 
-    /// It is wanted still, if it was asked for in this round: somebody else may have been refused just then.
+    /// Requests the end again, if it was requested in this round. Another request may have been refused just
+    /// then.
     pub fn ask_still(&self, round: u64) {
         self.update(|now, state| (now == round && state == Self::NOBODY).then_some((round, Self::WANTED)));
     }
 
-    /// Whether somebody wants it.
+    /// Whether an end is requested.
     pub fn is_wanted(&self) -> bool {
         matches!(self.load().1, Self::WANTED | Self::WANTED_BY_SIGNAL)
     }
 
-    /// Whether a signal has asked for it, too.
+    /// Whether a signal has requested it, too.
     pub fn is_wanted_by_signal(&self) -> bool {
         self.load().1 == Self::WANTED_BY_SIGNAL
     }
 
-    /// Calls it off; returns false if nobody wants it, or it is too late.
+    /// Aborts the end. Returns false if none is requested, or if it is too late.
     pub fn abort(&self) -> bool {
         self.update(|round, state| {
             matches!(state, Self::WANTED | Self::WANTED_BY_SIGNAL).then_some((round + 1, Self::NOBODY))
         })
     }
 
-    /// Whether what was asked for in this round was called off.
+    /// Whether the requests of this round were called off.
     pub fn is_called_off(&self, round: u64) -> bool {
         self.load().0 != round
     }
 
-    /// Nobody can call off from now on what was asked for in this round; returns false if somebody has.
+    /// Decides on the end. No thread can call off the requests of this round any more. Returns false if one
+    /// has.
     pub fn decide(&self, round: u64) -> bool {
         self.update(|now, _| (now == round).then_some((round, Self::DECIDED)))
     }
 
-    /// It has been refused to all who wanted it in this round.
+    /// Records that the end was refused to all requests of this round.
     pub fn refused(&self, round: u64) {
         self.update(|now, state| (now == round && state != Self::DECIDED).then_some((round, Self::NOBODY)));
     }
 }
 
-/// How the last snapshots went, and how the one under way goes. Relaxed throughout: each is a figure for
-/// itself.
+/// The results of the last snapshots, and the progress of the current one.
+///
+/// All accesses are relaxed: each figure stands for itself.
 pub struct Saves {
-    /// What is waited for, in order.
+    /// The orders, in order.
     orders: SegQueue<Order>,
-    /// The number of orders that are not fulfilled, those included that the saver has taken.
+    /// The number of orders that are not fulfilled, including those that the saver has taken.
     n_unfulfilled: AtomicUsize,
     /// Steps that were taken for the saver.
     pub taken: SegQueue<Box<WalkStep>>,
-    /// One is being taken, or about to be.
+    /// Whether a snapshot is being taken, or about to be.
     pub is_under_way: AtomicBool,
-    /// One is to be taken as soon as may be.
+    /// Whether a snapshot will be taken as soon as possible.
     is_scheduled: AtomicBool,
-    /// All was flushed since the one under way was asked for.
+    /// Whether all data was flushed since the current snapshot was requested.
     is_flushed: AtomicBool,
-    /// When the last that succeeded did, in seconds of Unix time; before the first, when the server started.
+    /// The time of the last success, in seconds of Unix time. Before the first one it is the server's start.
     pub saved_at: AtomicU64,
-    /// The same in milliseconds by the clock that nobody sets: save points go by it.
+    /// The same in milliseconds of the steady clock, which save points use.
     pub saved_steady: AtomicU64,
-    /// Begin of the last attempt, by the same clock.
+    /// The start of the last attempt, by the same clock.
     pub tried_steady: AtomicU64,
-    /// Whether the last one failed.
+    /// Whether the last snapshot failed.
     pub has_failed: AtomicBool,
-    /// How many seconds the last one took; -1 if there was none.
+    /// The duration of the last snapshot in seconds; -1 if there was none.
     pub took_seconds: AtomicI64,
-    /// When the one under way began, in milliseconds of uptime.
+    /// The start of the current snapshot, in milliseconds of uptime.
     pub began_at: AtomicU64,
-    /// The append-only file is to be rewritten as soon as may be.
+    /// Whether the append-only file will be rewritten as soon as possible.
     pub is_rewrite_scheduled: AtomicBool,
-    /// It is being rewritten.
+    /// Whether the append-only file is being rewritten.
     pub is_rewriting: AtomicBool,
     /// Whether the last rewrite failed.
     pub has_rewrite_failed: AtomicBool,
-    /// How many have succeeded.
+    /// The number of rewrites that succeeded.
     pub n_rewritten: AtomicU64,
-    /// How many have failed since the last that succeeded.
+    /// The number of rewrites that failed since the last success.
     pub n_rewrites_failed: AtomicU64,
-    /// How many have failed since the start.
+    /// The number of rewrites that failed since the start.
     pub n_rewrites_failed_ever: AtomicU64,
-    /// How many seconds the last one took; -1 if there was none.
+    /// The duration of the last rewrite in seconds; -1 if there was none.
     pub rewrite_took_seconds: AtomicI64,
-    /// When the one under way began, in milliseconds of uptime.
+    /// The start of the current rewrite, in milliseconds of uptime.
     pub rewrite_began_at: AtomicU64,
-    /// What is under way is given up, as if it had failed: tests look at what comes of that.
+    /// Whether the current work is given up, as if it had failed. Tests check the consequences.
     pub is_given_up: AtomicBool,
-    /// How many have succeeded.
+    /// The number of snapshots that succeeded.
     pub n_saved: AtomicU64,
-    /// How many changes of keys the threads had counted at the cut of the last that succeeded.
+    /// The threads' count of changes to keys at the cut of the last successful snapshot.
     pub n_changes_saved: AtomicU64,
-    /// Writes are held back: so much waits to be written.
+    /// Whether writes are held back because too much waits to be written.
     pub holds_writes: AtomicBool,
-    /// The snapshot that the server ends with has been cut.
+    /// Whether the snapshot with which the server ends has been cut.
     has_last_cut: AtomicBool,
-    /// How far the end has come that the saver was asked for.
+    /// The progress of the server's end.
     pub ending: Ending,
-    /// How many keys the one under way has to write.
+    /// The number of keys that the current snapshot has to write.
     pub n_keys: AtomicU64,
-    /// How many of them it has written.
+    /// The number of keys that it has written.
     pub n_keys_written: AtomicU64,
 }
 
 impl Saves {
-    /// Nothing has been saved by a server that starts now, in seconds of Unix time.
+    /// Creates the state of a server that has saved nothing.
+    ///
+    /// It starts at `now`, in seconds of Unix time.
     pub fn new(now: u64) -> Self {
         Self {
             orders: SegQueue::new(),
@@ -262,7 +271,7 @@ impl Saves {
         }
     }
 
-    /// Leaves an order. The saver is to be woken.
+    /// Leaves an order. The caller must wake the saver.
     pub fn order(&self, order: Order) {
         self.n_unfulfilled.fetch_add(1, Ordering::Relaxed);
         self.orders.push(order);
@@ -278,18 +287,18 @@ impl Saves {
         !self.orders.is_empty()
     }
 
-    /// Whether somebody waits for an order to be fulfilled.
+    /// Whether an order with a waiting client or thread is not fulfilled.
     pub fn has_unfulfilled(&self) -> bool {
         self.n_unfulfilled.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes that an order has been fulfilled, or refused.
+    /// Records that an order has been fulfilled or refused.
     pub fn note_fulfilled(&self) {
         self.n_unfulfilled.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Has a snapshot be taken in the background; returns false if one is under way already. The saver is to
-    /// be woken.
+    /// Starts a snapshot in the background. Returns false if one is under way already. The caller must wake
+    /// the saver.
     pub fn begin(&self) -> bool {
         let begins = self.enter();
         if begins {
@@ -298,7 +307,7 @@ impl Saves {
         begins
     }
 
-    /// One is under way from now on; returns false if that was so before.
+    /// Marks a snapshot as under way. Returns false if one was under way before.
     pub fn enter(&self) -> bool {
         let enters = !self.is_under_way.swap(true, Ordering::Relaxed);
         if enters {
@@ -307,29 +316,30 @@ impl Saves {
         enters
     }
 
-    /// Has the one that is taken in the background, if there is one, be given up: it would bring back what
-    /// was flushed.
+    /// Cancels the current background snapshot, if there is one. It would bring the flushed data back.
     pub fn note_flush(&self) {
         self.is_flushed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that has happened since the one under way was asked for.
+    /// Whether all data was flushed since the current snapshot was requested.
     pub fn is_flushed(&self) -> bool {
         self.is_flushed.load(Ordering::Relaxed)
     }
 
-    /// Has a snapshot be taken when the one under way is done.
+    /// Schedules a snapshot for the time when the current one is done.
     pub fn schedule(&self) {
         self.is_scheduled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one is to be taken.
+    /// Whether a snapshot is scheduled.
     pub fn is_scheduled(&self) -> bool {
         self.is_scheduled.load(Ordering::Relaxed)
     }
 
-    /// Has the append-only file be rewritten, when a snapshot is done or at once; returns false if that is
-    /// under way, or begins in a moment without waiting for one. The saver is to be woken.
+    /// Schedules a rewrite of the append-only file, after a snapshot or at once.
+    ///
+    /// Returns false if a rewrite is under way, or begins in a moment without waiting for a snapshot. The
+    /// caller must wake the saver.
     pub fn schedule_rewrite(&self, waits_for_snapshot: bool) -> bool {
         if self.is_rewriting.load(Ordering::Relaxed) {
             return false;
@@ -338,14 +348,13 @@ impl Saves {
         waits_for_snapshot || !is_asked_for
     }
 
-    /// Notes that the append-only file could not be rewritten.
+    /// Counts a failed rewrite of the append-only file.
     pub fn count_failed_rewrite(&self) {
         self.n_rewrites_failed.fetch_add(1, Ordering::Relaxed);
         self.n_rewrites_failed_ever.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the append-only file has failed to be rewritten so often that it is tried only now and then:
-    /// how many minutes apart.
+    /// Returns the minutes between attempts to rewrite the append-only file after many failures.
     pub fn rewrite_limit(&self) -> Option<u64> {
         const N_AT_ONCE: u64 = 3;
         const MINUTES_MAX: u64 = 60;
@@ -353,18 +362,19 @@ impl Saves {
         Some(1u64.checked_shl(n_more.min(MINUTES_MAX) as u32).map_or(MINUTES_MAX, |n| n.min(MINUTES_MAX)))
     }
 
-    /// Whether the snapshot that the server ends with has been cut, and what becomes of it is not known yet.
-    /// Whoever holds a shard knows it as it was when the shard was taken, or later.
+    /// Whether the server's last snapshot has been cut and its result is unknown.
+    ///
+    /// A holder of a shard sees the state as of the time when the shard was taken, or a later one.
     pub fn has_last_cut(&self) -> bool {
         self.has_last_cut.load(Ordering::Relaxed)
     }
 
-    /// Notes whether that is so; returns whether it was.
+    /// Sets that state, and returns the previous one.
     pub fn set_last_cut(&self, has_last_cut: bool) -> bool {
         self.has_last_cut.swap(has_last_cut, Ordering::Relaxed)
     }
 
-    /// Whether one is to be taken now; it is asked for once.
+    /// Whether a snapshot must be taken now. Clears the schedule.
     pub fn take_scheduled(&self) -> bool {
         self.is_scheduled.swap(false, Ordering::Relaxed)
     }

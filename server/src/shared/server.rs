@@ -1,4 +1,4 @@
-//! What all threads share.
+//! The state that all threads share.
 
 use std::{
     io,
@@ -63,11 +63,12 @@ use crate::{
     warning,
 };
 
-/// Heavy-work threads that only stand in for others: where a script runs for long, the work after it would
-/// wait for it.
+/// The number of heavy-work threads that only stand in for others.
+///
+/// Where a script runs for long, later work would wait for it otherwise.
 pub const SPARE_THREADS: usize = 6;
 
-/// Our own.
+/// The version of Braid.
 pub const BRAID_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The server, as all threads see it.
@@ -76,87 +77,88 @@ pub struct Server {
     pub clock: Clock,
     /// The shards' executors.
     pub engine: Engine,
-    /// The map from keys to shards, and what can be known of shards without holding them.
+    /// The map from keys to shards, and the shards' facts that are published without a hold.
     pub keyspace: Keyspace,
-    /// Who is connected.
+    /// The connected clients.
     pub clients: Clients,
-    /// Patterns that are subscribed to, and how many channels are.
+    /// The subscribed patterns, and the number of subscribed channels.
     pub pubsub: PubSub,
-    /// The scripts that are known.
+    /// The known scripts.
     pub scripts: Scripts,
-    /// The libraries that are known.
+    /// The known libraries.
     pub functions: Functions,
-    /// What clients keep copies of.
+    /// The keys of tracking clients.
     pub trackers: Trackers,
-    /// Where it listens.
+    /// The listening sockets.
     pub listening: Listening,
-    /// What TLS handshakes go by; none where TLS is not spoken.
+    /// The certificates and rules of TLS handshakes; none without TLS.
     pub tls: ArcSwapOption<Certificates>,
-    /// Over how many threads connections are spread.
+    /// The number of threads that serve connections.
     pub spread: Spread,
     /// The threads that serve sockets.
     pub threads: Box<[CachePadded<Peer>]>,
-    /// The heavy-work threads' unparkers, those of the [spare](SPARE_THREADS) ones last.
+    /// The heavy-work threads' unparkers. Those of the [spare](SPARE_THREADS) threads come last.
     pub heavy: Vec<Unparker>,
-    /// The configuration. Threads keep what they need of it and look again when `config_changes` moves.
+    /// The configuration. Threads keep their parts of it and read it again when `config_changes` moves.
     pub config: ArcSwap<Config>,
-    /// How often the configuration has changed.
+    /// The number of changes to the configuration.
     pub config_changes: AtomicU64,
     /// Serialises CONFIG SET and REWRITE.
     pub config_writer: Mutex<()>,
-    /// The users, and what was denied to them.
+    /// The users, and the rights denied to them.
     pub accounts: Accounts,
-    /// Whether commands must look at [`Server::holds_back`] or their client's `killed`, under the hold, or
-    /// are [observed](crate::observe::monitor), timed alone, or must look their user's rights up again.
+    /// Whether commands must check [`Server::holds_back`] or their client's `killed` under the hold. It is
+    /// also raised while commands are [observed](crate::observe::monitor), are timed alone, or must look
+    /// their user's rights up again.
     pub attention: CachePadded<Attention>,
     /// CLIENT PAUSE.
     pub pause: Pause,
-    /// That a data set is being loaded.
+    /// The loading of a data set.
     pub loading: Loading,
-    /// How much memory is in use, and how much may be.
+    /// The memory in use, and its limit.
     pub memory: Memory,
-    /// Serialises the closing of clients that take too much memory.
+    /// Serialises the closing of clients that use too much memory.
     pub limiting_clients: Mutex<()>,
-    /// What those take that were closed for that and have not left yet.
+    /// The memory of clients that were closed for it and have not left yet.
     pub leaving_bytes: AtomicU64,
     /// The commands that were slow, or had a large request or reply.
     pub command_log: CommandLog,
-    /// Where the append-only file is. CONFIG SET dir does not move it.
+    /// The folder of the append-only file. CONFIG SET dir does not move it.
     pub log_folder: PathBuf,
-    /// What took long.
+    /// The events that took long.
     pub latency_monitor: Arc<LatencyMonitor>,
-    /// Which keys cost the most.
+    /// The keys with the highest cost.
     pub hot_keys: HotKeys,
     /// Whether each command is timed alone.
     pub times_each: AtomicBool,
-    /// How long keys with a deadline last.
+    /// The average lifetimes of keys with a deadline.
     pub average_ttls: AverageTtls,
-    /// How many passwords did not fit at the metrics port, whose thread has no statistics.
+    /// The number of wrong passwords at the metrics port, whose thread has no statistics.
     pub failed_logins: AtomicU64,
-    /// The log of what was changed.
+    /// The records of units, and the AOF.
     pub durability: Durability,
-    /// How saving goes.
+    /// The state of saving.
     pub saves: Saves,
-    /// What happened lately, for INFO.
+    /// Recent rates, for INFO.
     pub rate_sampler: Mutex<RateSampler>,
-    /// How often all threads were asked to give memory back (MEMORY PURGE).
+    /// How often all threads were asked to return memory (MEMORY PURGE).
     pub purges: AtomicU64,
-    /// Whether keys are expired without being asked for (DEBUG SET-ACTIVE-EXPIRE).
+    /// Whether expired keys are removed although no command uses them (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
     /// Whether the threads' crons rest (DEBUG PAUSE-CRON).
     pub pauses_cron: AtomicBool,
-    /// Whether scripts may run commands that are not for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    /// Whether scripts may run commands that are forbidden to them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub allows_all_in_scripts: AtomicBool,
     /// Whether checksums of payloads and snapshots are not compared (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
     pub skips_checksums: AtomicBool,
-    /// What keyspace events are published: those that are configured and that somebody hears, as the bits of
+    /// The keyspace events that are configured and have a subscriber. They are the bits of
     /// [`KeyspaceEvents`](crate::config::KeyspaceEvents). Written with all shards held.
     pub published_events: AtomicU16,
-    /// Whether changes are recorded (DEBUG RECORD-CHANGES), and those that were.
+    /// Whether changes are recorded (DEBUG RECORD-CHANGES).
     pub records_changes: AtomicBool,
-    /// The changes that were recorded.
+    /// The recorded changes.
     pub recorder: Recorder,
-    /// Whether offloaded work waits, its values being pinned (DEBUG HOLD-OFFLOADED).
+    /// Whether offloaded work waits while its values are pinned (DEBUG HOLD-OFFLOADED).
     pub holds_offloaded: AtomicBool,
     /// Whether heavy-work threads begin nothing new (DEBUG HOLD-HEAVY).
     pub holds_heavy: AtomicBool,
@@ -164,71 +166,72 @@ pub struct Server {
     pub panics_while_pinning: AtomicBool,
     /// Whether the next command that unpins values panics (DEBUG PANIC-WHILE-UNPINNING).
     pub panics_while_unpinning: AtomicBool,
-    /// How many of the next steps of a snapshot panic (DEBUG PANIC-WHILE-SAVING).
+    /// The number of next steps of a snapshot that panic (DEBUG PANIC-WHILE-SAVING).
     pub panics_while_saving: AtomicU32,
     /// Set once, by SHUTDOWN or a signal.
     pub stopping: AtomicBool,
     /// Ends the thread that waits for signals, and with it the process.
     pub on_stop: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// 40 hexadecimal digits, new with every start.
+    /// The run ID: 40 hexadecimal digits, new with every start.
     pub run_id: String,
-    /// What it may do with its process.
+    /// The operations that it may use on its process.
     pub process: Process,
     /// The process's start.
     pub started: Instant,
 }
 
-/// What the server may do with the process it runs in, and the library cannot by itself.
+/// Operations on the server's process that the library cannot do by itself.
 pub struct Process {
-    /// Has the allocator give back what the calling thread and all threads together have freed. Called once
-    /// in a while, off the data path.
+    /// Makes the allocator return the freed memory of the calling thread and of all threads.
+    ///
+    /// It is called once in a while, off the data path.
     pub return_freed_memory: fn(),
-    /// What the allocator tells of itself.
+    /// The allocator's own report.
     pub allocator_stats: fn() -> String,
-    /// Has the log tell of faults that end the process. Called once it is in the background, if it goes
-    /// there.
+    /// Makes the log report faults that end the process. It is called once the process is in the background,
+    /// if it goes there.
     pub report_faults: fn() -> io::Result<()>,
-    /// Who has started it and waits to hear that it is ready.
+    /// The supervisor that has started it and waits until it is ready.
     pub supervisor: Supervised,
-    /// Its title, where there is room for one.
+    /// Its title, where there is space for one.
     pub title: Option<Title>,
 }
 
-/// What other threads may use of a thread.
+/// The part of a thread that other threads may use.
 pub struct Peer {
     /// Its finished nodes.
     pub inbox: Inbox<Job>,
-    /// What it is asked to do.
+    /// The requests to it.
     pub mail: SegQueue<Mail>,
-    /// What concerns its subscribers.
+    /// The notifications for its subscribers.
     pub notifications: Notifications,
-    /// How many of its connections monitor (MONITOR).
+    /// The number of its monitoring connections (MONITOR).
     pub n_monitors: AtomicU32,
-    /// How many of its clients keep copies of keys (CLIENT TRACKING).
+    /// The number of its tracking clients (CLIENT TRACKING).
     pub n_trackers: AtomicU32,
     /// The script or function that it runs.
     pub program: Running,
-    /// Whether replies of it wait for the log.
+    /// Whether some of its replies wait for the log.
     pub awaits_log: AtomicBool,
     /// Wakes it.
     pub waker: Waker,
-    /// What it has counted.
+    /// Its statistics.
     pub stats: CachePadded<ThreadStats>,
-    /// How many connections it has, those on their way to it included.
+    /// The number of its connections, with those on their way to it.
     pub n_connections: AtomicU32,
-    /// The memory that its connections take.
+    /// The memory of its connections.
     pub client_bytes: Count,
-    /// Processor time that it had had when it last said so, in nanoseconds.
+    /// The processor time that it had used at its last report, in nanoseconds.
     pub nanos_had: AtomicU64,
-    /// What it could have done with.
+    /// The processor time that it could have used.
     pub nanos_wanted: AtomicU64,
-    /// How much of it was spent in the program and how much in the system, in microseconds, as of the last
-    /// cron; only of the first thread.
+    /// The parts of it in user mode and in system mode, in microseconds. They are as of the last cron. Only
+    /// the first thread has them.
     pub micros_by_mode: [AtomicU64; 2],
 }
 
 impl Peer {
-    /// A thread that has done nothing yet.
+    /// Creates the peer of a thread that has done nothing yet.
     pub fn new(waker: Waker, stats: ThreadStats) -> Self {
         Self {
             inbox: Inbox::default(),
@@ -248,18 +251,18 @@ impl Peer {
         }
     }
 
-    /// How many connections it has.
+    /// The number of its connections.
     pub fn n_connections(&self) -> u32 {
         self.n_connections.load(Ordering::Relaxed)
     }
 
-    /// Sends a letter.
+    /// Sends mail to the thread, and wakes it.
     pub fn send(&self, mail: Mail) {
         self.mail.push(mail);
         self.wake_if_asleep();
     }
 
-    /// Wakes the thread if it sleeps; says whether it did.
+    /// Wakes the thread if it sleeps, and returns whether it did.
     pub fn wake_if_asleep(&self) -> bool {
         let asleep = self.inbox.must_wake();
         if asleep {
@@ -271,8 +274,8 @@ impl Peer {
 }
 
 impl Server {
-    /// Has a client's connection closed. Commands of it that have not begun to run do not run, and nobody is
-    /// told of it any more.
+    /// Closes a client's connection. Its commands that have not begun do not run, and it receives nothing
+    /// more.
     ///
     /// Returns false if there is no such client.
     pub fn kill(&self, id: ClientId, thread: &ThreadState) -> bool {
@@ -286,10 +289,10 @@ impl Server {
         true
     }
 
-    /// Panics, if this step of a snapshot is to.
+    /// Panics if this step of a snapshot must panic.
     ///
     /// # Panics
-    /// Then.
+    /// If `panics_while_saving` is not zero.
     pub fn panic_while_saving(&self) {
         let panics = self.panics_while_saving.load(Ordering::Relaxed);
         if panics > 0 {
@@ -306,16 +309,17 @@ impl Server {
         }
     }
 
-    /// Hears that a killed client is gone.
+    /// Handles the end of a killed client.
     ///
-    /// Called by whoever finds `killed` set when the client leaves; who leaves sets it, too, so that nobody
-    /// kills it then.
+    /// The caller is the thread that finds `killed` set when the client leaves. A leaving client sets it,
+    /// too, so that no other thread kills it then.
     pub fn killed_client_left(&self) {
         self.attention.lower();
     }
 
-    /// How many heavy-work threads have been at one script for so long that other work should not wait for
-    /// them.
+    /// Returns how many heavy-work threads are stuck in one script.
+    ///
+    /// Other work should not wait for them.
     pub fn n_stuck_heavy(&self) -> usize {
         const STUCK_MILLIS: u64 = 100;
         let now = self.clock.uptime_millis();
@@ -326,8 +330,9 @@ impl Server {
             .count()
     }
 
-    /// Tells the operator if there may be less in use than there is: keys will go for that, or writes will be
-    /// refused.
+    /// Warns the operator if the limit is below the memory in use.
+    ///
+    /// Keys will be evicted then, or writes refused.
     pub fn warn_of_small_limit(&self, maxmemory: Option<u64>) {
         let Some(limit) = maxmemory else { return };
         let (used, startup) = (Memory::used(), self.memory.startup.load(Ordering::Relaxed));
@@ -363,17 +368,17 @@ impl Server {
         self.durability.configure(&config);
         self.memory.set_limit(config.maxmemory);
         self.config.store(Arc::new(config));
-        // It may have to begin a log, or to end it.
+        // The saver may have to start a log, or to end it.
         self.saver().wake_if_asleep();
-        // A new `maxmemory` holds from now on.
+        // A new `maxmemory` applies from now on.
         self.measure_memory();
-        // Release pairs with the Acquire in `IoThread::heed_config`: who sees the change sees the
+        // Release pairs with the Acquire in `IoThread::heed_config`: a thread that sees the change sees the
         // configuration.
         self.config_changes.fetch_add(1, Ordering::Release);
         self.show_title();
     }
 
-    /// Has each command be timed alone, or no more.
+    /// Starts or stops timing each command alone.
     pub fn time_each(&self, times_each: bool) {
         match (self.times_each.swap(times_each, Ordering::Relaxed), times_each) {
             (false, true) => self.attention.raise(),
@@ -382,7 +387,7 @@ impl Server {
         }
     }
 
-    /// Has the clock follow the system's. Part of a cron.
+    /// Makes the clock follow the system's clock. Part of a cron.
     pub fn follow_clock(&self) {
         if let Some(Step(micros)) = self.clock.follow() {
             let which = if micros < 0 { "back" } else { "forward" };
@@ -390,7 +395,7 @@ impl Server {
         }
     }
 
-    /// Begins to track what keys cost; returns false if that is done already.
+    /// Starts tracking the cost of keys. Returns false if that is already on.
     pub fn track_hot_keys(&self, asked: Asked) -> bool {
         let starts = self.hot_keys.start(asked, self.totals()).is_ok();
         if starts {
@@ -399,7 +404,7 @@ impl Server {
         starts
     }
 
-    /// Ends it; returns false if nothing was tracked.
+    /// Ends the tracking. Returns false if it was off.
     pub fn end_hot_keys(&self) -> bool {
         let ends = self.hot_keys.stop(self.totals());
         if ends {
@@ -408,15 +413,14 @@ impl Server {
         ends
     }
 
-    /// Ends it if the time is over for which keys were to be tracked. Part of a cron, and asked before
-    /// anything is told of it.
+    /// Ends the tracking if its time is over. Part of a cron, and called before its results are reported.
     pub fn end_hot_keys_in_time(&self) {
         if self.hot_keys.is_over(self.clock.steady()) && self.hot_keys.stop_if_over(self.totals()) {
             self.attention.lower();
         }
     }
 
-    /// Which keys cost the most, if that is known.
+    /// Returns the keys with the highest cost, if they are known.
     pub fn hot_key_report(&self) -> Option<Report> {
         self.hot_keys.report(self.totals())
     }
@@ -432,7 +436,7 @@ impl Server {
         }
     }
 
-    /// Has the process's title say what the configuration says.
+    /// Updates the process's title from the configuration.
     pub fn show_title(&self) {
         if let Some(title) = &self.process.title {
             title.show(&self.config.load());
@@ -457,10 +461,10 @@ impl Server {
         }
     }
 
-    /// Wakes the threads whose replies wait for the log, which has come further.
+    /// Wakes the threads whose replies wait for the log, which has advanced.
     pub fn wake_who_awaits_log(&self) {
-        // Pairs with the fence of `Inbox::may_sleep`: who has not seen how far the log has come is seen to
-        // wait.
+        // Pairs with the fence of `Inbox::may_sleep`: either a thread has seen the log's position, or it is
+        // seen to wait here.
         fence(Ordering::SeqCst);
         for peer in self.io_threads() {
             if peer.awaits_log.load(Ordering::Relaxed) {
@@ -469,12 +473,12 @@ impl Server {
         }
     }
 
-    /// Has all heavy-work threads look for work.
+    /// Makes all heavy-work threads look for work.
     pub fn wake_heavy(&self) {
         self.heavy.iter().for_each(Unparker::unpark);
     }
 
-    /// The threads that serve sockets; after them come the heavy-work threads' peers, and the saver's.
+    /// The threads that serve sockets. The heavy-work threads' peers follow them, then the saver's.
     pub fn io_threads(&self) -> &[CachePadded<Peer>] {
         &self.threads[..self.threads.len() - self.heavy.len() - 1]
     }
@@ -484,8 +488,9 @@ impl Server {
         self.threads.last().expect("it is one of them")
     }
 
-    /// Has the saver take a snapshot that is waited for, if by a command in its node; with whether its client
-    /// wants the reply.
+    /// Orders a snapshot from the saver on behalf of a waiting command or thread.
+    ///
+    /// If a command waits, its node is given, with whether its client wants the reply.
     pub fn order_save(&self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
         self.order_of(AskedBy::Client, what, node);
     }
@@ -496,13 +501,13 @@ impl Server {
         self.saver().wake_if_asleep();
     }
 
-    /// How many changes of keys no snapshot has.
+    /// Returns the number of changes to keys that no snapshot contains.
     pub fn n_unsaved_changes(&self) -> u64 {
         self.sum(|stats| &stats.changes).saturating_sub(self.saves.n_changes_saved.load(Ordering::Relaxed))
     }
 
-    /// Notes whether a snapshot has been saved. While the last one has failed, commands ask whether they may
-    /// write.
+    /// Records whether a snapshot has been saved. While the last one has failed, commands check whether they
+    /// may write.
     pub fn note_saved(&self, is_saved: bool) {
         match (self.saves.has_failed.swap(!is_saved, Ordering::Relaxed), !is_saved) {
             (false, true) => self.attention.raise(),
@@ -519,21 +524,22 @@ impl Server {
             && !config.save.is_empty()
     }
 
-    /// Stops the server because of a signal, saving its data before if that is asked for.
+    /// Stops the server because of a signal. Saves its data first if that is requested.
     pub fn shut_down(&self, options: ShutdownOptions) {
         if !self.may_stop(options.force) {
             return;
         }
         match self.order_at_shutdown(options) {
-            // As in Redis, to ask for it once more is not to ask for another one if that fails.
+            // As in Redis, a repeated request is not a request for another attempt if the first one fails.
             Some(_) if self.saves.ending.is_wanted() => drop(self.saves.ending.ask(AskedBy::Signal)),
             Some(order) => self.order_of(AskedBy::Signal, order, None),
             None => self.stop(),
         }
     }
 
-    /// Whether the server may stop: not while the append-only file has no base, unless it is forced to, since
-    /// all would be lost.
+    /// Whether the server may stop.
+    ///
+    /// It may not while the append-only file has no base, unless forced, because all data would be lost.
     pub fn may_stop(&self, is_forced: bool) -> bool {
         let has_base = !self.durability.aof.needs_base();
         match (has_base, is_forced) {
@@ -544,17 +550,18 @@ impl Server {
         has_base || is_forced
     }
 
-    /// Tells the saver what has come of a step.
+    /// Returns a step to the saver with its result.
     pub fn give_step_back(&self, step: Box<WalkStep>) {
         self.saves.taken.push(step);
         self.saver().wake_if_asleep();
     }
 
-    /// Returns the order for the saver before the server stops, if there is any. A save that somebody waits
-    /// for comes first in any case.
+    /// Returns the order for the saver before the server stops, if there is one.
+    ///
+    /// A save with a waiting client comes first in any case.
     pub fn order_at_shutdown(&self, options: ShutdownOptions) -> Option<SaveOrder> {
         let ShutdownOptions { save, nosave, force, .. } = options;
-        // What has not been loaded yet must not be overwritten by what has.
+        // Data that is only partly loaded must not replace the complete file.
         if self.loading.is_on() {
             return None;
         }
@@ -564,12 +571,14 @@ impl Server {
         Some(if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown })
     }
 
-    /// Those of them that are to have connections.
+    /// The I/O threads that should have connections.
     pub fn threads_in_use(&self) -> &[CachePadded<Peer>] {
         &self.io_threads()[..self.spread.n_in_use()]
     }
 
-    /// The thread for one more connection: the one with the fewest, unless a script keeps it.
+    /// Returns the thread for one more connection.
+    ///
+    /// It is the one with the fewest, unless a script occupies it.
     pub fn thread_for_another(&self) -> usize {
         let n_in_use = self.threads_in_use().len();
         let fewest = self.io_threads().iter().enumerate().min_by_key(|(index, peer)| {
@@ -578,15 +587,15 @@ impl Server {
         fewest.map_or(0, |(index, _)| index)
     }
 
-    /// Whether a thread has been at one script for so long that its connections wait. Somebody has to be able
-    /// to end it.
+    /// Whether a thread has run one script for so long that its connections wait. Another connection must be
+    /// able to end the script.
     pub fn is_kept_by_script(&self, index: usize) -> bool {
         const LONG_MILLIS: u64 = 100;
         let runs_for = self.threads[index].program.runs_for(self.clock.uptime_millis());
         runs_for.is_some_and(|millis| millis >= LONG_MILLIS)
     }
 
-    /// Looks at how much memory is in use, for INFO and for `maxmemory`.
+    /// Measures the memory in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
         let of_clients = self.client_bytes() + self.notification_bytes();
         self.memory.measure(of_clients, resident_bytes, self.uptime());
@@ -595,7 +604,7 @@ impl Server {
         }
     }
 
-    /// Notes how much processor time the calling thread has had, which is the first one.
+    /// Records the processor time of the calling thread, which is the first one.
     pub fn measure_first_thread(&self) {
         let first = &self.threads[0].micros_by_mode;
         for (mode, micros) in first.iter().zip(processor_micros(UsageWho::RUSAGE_THREAD)) {
@@ -603,12 +612,12 @@ impl Server {
         }
     }
 
-    /// The memory of what waits to be given to clients that subscribe, monitor or track.
+    /// The memory of queued notifications to subscribers, monitoring clients and tracking clients.
     pub fn notification_bytes(&self) -> u64 {
         self.threads.iter().map(|peer| peer.notifications.n_bytes()).sum()
     }
 
-    /// Takes a sample of what the threads have counted. Part of one thread's cron.
+    /// Samples the threads' statistics. Part of one thread's cron.
     pub fn sample_rates(&self) {
         let totals = Rates {
             commands: self.n_calls(),
@@ -621,23 +630,23 @@ impl Server {
         sampler.note(self.clock.uptime_millis(), totals);
     }
 
-    /// What happens a second.
+    /// The rates per second.
     pub fn rates(&self) -> Rates {
         self.rate_sampler.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).rates()
     }
 
-    /// How many commands have run.
+    /// The number of commands that have run.
     pub fn n_calls(&self) -> u64 {
         let commands = self.threads.iter().flat_map(|peer| &peer.stats.commands);
         commands.map(|counts| counts.calls.get()).sum()
     }
 
-    /// What each thread has counted of a command.
+    /// Each thread's statistics of a command.
     pub fn counts_of(&self, command: CommandId) -> impl Iterator<Item = &CommandCounts> {
         self.threads.iter().map(move |peer| &peer.stats.commands[command.index()])
     }
 
-    /// How long commands took, if that was recorded.
+    /// The latencies of commands, if they were recorded.
     pub fn latencies(&self, of: impl Iterator<Item = CommandId>) -> Option<Latencies> {
         let recorders = of.flat_map(|id| {
             self.threads.iter().filter_map(move |peer| peer.stats.latencies[id.index()].get())
@@ -645,36 +654,36 @@ impl Server {
         Latencies::sum(recorders)
     }
 
-    /// Where the time of a family of commands went, if that was asked for.
+    /// The latencies of one phase of a family of commands, if they were requested.
     pub fn split(&self, family: Group, phase: Phase) -> Option<Latencies> {
         Splits::sum(self.io_threads().iter().map(|peer| &peer.stats.splits), family, phase)
     }
 
-    /// The percentiles that are to be shown, and what they are in microseconds.
+    /// The configured percentiles, with their values in microseconds.
     pub fn percentiles(&self, latencies: &Latencies) -> Vec<(f64, f64)> {
         let percents = self.config.load().latency_tracking_info_percentiles.clone();
         let micros = |percent| latencies.percentile_nanos(percent) as f64 / 1000.0;
         percents.into_iter().map(|percent| (percent, micros(percent))).collect()
     }
 
-    /// A sum over the threads' statistics.
+    /// The sum of one number of all threads' statistics.
     pub fn sum(&self, count: impl Fn(&ThreadStats) -> &Count) -> u64 {
         self.threads.iter().map(|peer| count(&peer.stats).get()).sum()
     }
 
-    /// For how long commands have run on threads that serve sockets, in nanoseconds.
+    /// The time for which commands have run on threads that serve sockets, in nanoseconds.
     pub fn command_nanos(&self) -> u64 {
         let commands = self.io_threads().iter().flat_map(|peer| &peer.stats.commands);
         commands.map(|counts| counts.nanos.get()).sum()
     }
 
-    /// How long the server has run.
+    /// The time for which the server has run.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 }
 
-/// Tells the keyspace what of the configuration concerns it.
+/// Passes the keyspace its part of the configuration.
 pub fn configure_keyspace(keyspace: &Keyspace, config: &Config) {
     keyspace.access().set_policy(access_policy(config));
     let thresholds = keyspace.thresholds();
@@ -691,7 +700,7 @@ pub fn configure_keyspace(keyspace: &Keyspace, config: &Config) {
     thresholds.hll_sparse_max_bytes.set(config.hll_sparse_max_bytes);
 }
 
-/// How keys note their use, by what eviction looks for.
+/// How keys record their use, by the needs of the eviction policy.
 fn access_policy(config: &Config) -> AccessPolicy {
     match config.maxmemory_policy {
         MaxmemoryPolicy::VolatileLfu | MaxmemoryPolicy::AllkeysLfu => {

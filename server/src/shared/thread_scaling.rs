@@ -1,84 +1,83 @@
-//! Over how many threads the connections are spread: over as many as the load needs.
+//! The number of threads that connections are spread over: as many as the load needs.
 //!
-//! Two half idle threads spend more on the same commands than one: lines move between their caches, each
-//! finds shards held by the other, and both fall asleep after most reads. So connections are handed over from
-//! thread to thread, by the threads' cron, while nothing of them is under way.
+//! Two half idle threads spend more on the same commands than one. Cache lines move between their caches,
+//! each finds shards held by the other, and both fall asleep after most reads. So the threads' cron hands
+//! connections over from thread to thread, while nothing of them is under way.
 //!
-//! A busy thread gets help, and the help stays if it was any: where other programs, or a limit of the
-//! container's, leave the threads together no more processor time than they had before, they would only take
-//! it from each other. So where no processor is idle help is rarely tried: a load generator on the same
-//! machine is such a program.
+//! A busy thread gets help, and the help stays if it was useful. Other programs, or a limit of the container,
+//! may leave the threads together no more processor time than before. Then more threads would only take it
+//! from each other. So help is rarely tried where no processor is idle: a load generator on the same machine
+//! is such a program.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
-/// Threads that want more than this share of a processor get help.
+/// The share of a processor above which threads get help.
 const BUSY: f64 = 0.9;
-/// So busy are threads to be.
+/// The load that threads should have.
 const WANTED: f64 = 0.65;
-/// A thread is done without if the others would be no busier than this.
+/// A thread is removed from use if the others would be no busier than this.
 const SPARE: f64 = 0.6;
-/// Threads that wait for processors for more than this share of the time that they get are too many for what
-/// is left to them.
+/// The share of waiting above which there are too many threads.
+///
+/// It is the waiting time for processors divided by the processor time.
 const WAITING: f64 = 0.15;
-/// Shorter samples, such as that of the start, say nothing.
+/// The shortest sample that counts. Shorter ones, such as the first, prove nothing.
 const SAMPLE_MIN: Duration = Duration::from_millis(50);
-/// So many samples in a row must say so before threads get help or are done without: what is over sooner is
-/// not worth moving for.
+/// The number of agreeing samples in a row after which threads are added or removed. A shorter load is not
+/// worth the handover.
 const N_AGREEING: u32 = 3;
-/// Help is judged by this sample after it came: connections must have moved, and the first sample is of
-/// before and after.
+/// The sample after the start of help by which it is judged. Connections must have moved, and the first
+/// sample covers the time before and after.
 const N_TRIAL_SAMPLES: u32 = 3;
-/// Help was of use if the threads together had so much more processor time.
+/// The factor of the threads' total processor time from which help is useful.
 const USEFUL: f64 = 1.1;
-/// So many processors must have had nothing to do lately, in the whole machine, for help to come at once.
+/// The number of idle processors in the whole machine at which help comes at once.
 const ROOM: f64 = 0.5;
-/// Where other programs use all processors, help could at most take some from them: that is tried so often.
+/// The interval of trials where other programs use all processors. There help could only take some from them.
 const RARELY: Duration = Duration::from_secs(10);
-/// For so long there is no other trial after one that was of no use; it doubles from the one to the other.
+/// The rest after a useless trial, first and longest. It doubles from the one to the other.
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
 /// Processor time of threads, in nanoseconds, or in processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Time<T> {
-    /// What they had.
+    /// The time that they used.
     pub had: T,
-    /// What they could have done with: what they had, and what they waited for while others had the
-    /// processor.
+    /// The time that they could have used. It is the used time plus the wait for a processor.
     pub wanted: T,
 }
 
-/// How many of the I/O threads serve connections: the first ones.
+/// How many of the I/O threads serve connections. They are the first ones.
 pub struct Spread {
     n_threads: usize,
     n_in_use: AtomicUsize,
 }
 
-/// Reckons, sample by sample, how many threads are needed. Of the first thread only.
+/// Estimates, sample by sample, how many threads are needed. Only the first thread has it.
 pub struct Sampler {
     at: Instant,
     /// The time of all threads by then.
     time: Time<u64>,
-    /// For how long the machine's processors together had had nothing to do by then, in nanoseconds, if the
-    /// system tells.
+    /// The machine's total idle time by then, in nanoseconds, if the system reports it.
     idle: Option<u64>,
-    /// How many samples in a row have said that more threads are needed, and that fewer would do.
+    /// The number of consecutive samples that found too few threads, and too many.
     n_short: u32,
     n_spare: u32,
     trial: Option<Trial>,
-    /// How long a trial without use keeps others away.
+    /// The time for which a useless trial prevents others.
     rest: Duration,
     no_trial_before: Instant,
-    /// When the last trial began, or the sampling.
+    /// The start of the last trial, or of the sampling.
     tried_at: Instant,
 }
 
-/// More threads have been taken into use.
+/// A trial of more threads.
 struct Trial {
     n_before: usize,
-    /// What was had and wanted with those.
+    /// The used and wanted time with the threads before.
     before: Time<f64>,
     n_samples: u32,
 }
@@ -89,17 +88,17 @@ impl Spread {
         Self { n_threads, n_in_use: AtomicUsize::new(1) }
     }
 
-    /// How many threads serve connections.
+    /// The number of threads that serve connections.
     pub fn n_in_use(&self) -> usize {
         self.n_in_use.load(Ordering::Relaxed)
     }
 
-    /// Has all threads serve connections.
+    /// Makes all threads serve connections.
     pub fn use_all(&self) {
         self.use_some(self.n_threads);
     }
 
-    /// Has so many threads serve connections, one at least.
+    /// Makes `n` threads serve connections, at least one.
     pub fn use_some(&self, n: usize) {
         self.n_in_use.store(n.clamp(1, self.n_threads), Ordering::Relaxed);
     }
@@ -121,9 +120,10 @@ impl Sampler {
         }
     }
 
-    /// Reckons anew; `time` is that of all threads since they began, `idle` that of processors that had
-    /// nothing to do. If the server works `beside` its clients, a processor is kept for that, and help comes
-    /// only where there is room.
+    /// Updates the estimate. `time` is that of all threads since they began, `idle` that of idle processors.
+    ///
+    /// If the server does other work `beside` its clients, a processor is kept for that. Help comes only
+    /// where there is room.
     pub fn adapt(&mut self, spread: &Spread, time: Time<u64>, idle: Option<u64>, beside: bool, now: Instant) {
         let elapsed = now - self.at;
         if elapsed < SAMPLE_MIN {
@@ -143,8 +143,9 @@ impl Sampler {
         spread.use_some(self.n_to_use(spread.n_in_use(), spread.n_threads, lately, may_try));
     }
 
-    /// How many threads to use from now on. `may_try` says whether more may be, as far as others' use of the
-    /// processors goes.
+    /// Returns how many threads to use from now on.
+    ///
+    /// `may_try` says whether more may be tried, in view of other programs' use of the processors.
     fn n_to_use(&mut self, n_in_use: usize, n_threads: usize, lately: Time<f64>, may_try: bool) -> usize {
         if let Some(trial) = &mut self.trial {
             trial.n_samples += 1;
@@ -153,7 +154,7 @@ impl Sampler {
             }
             let Trial { n_before, before, .. } = *trial;
             self.trial = None;
-            // If there is far less to do than before, nothing is known.
+            // With far less work than before, nothing is known.
             if lately.wanted > before.wanted / 2.0 {
                 if lately.had < before.had * USEFUL {
                     self.no_trial_before = self.at + self.rest;
@@ -180,7 +181,9 @@ impl Sampler {
     }
 }
 
-/// How many threads are needed where `n_in_use` had and wanted so many processors between them.
+/// Returns how many threads are needed.
+///
+/// Together `n_in_use` threads used and wanted this many processors.
 fn n_needed(n_in_use: usize, Time { had, wanted }: Time<f64>) -> usize {
     let n_others = (n_in_use - 1) as f64;
     let do_wait = wanted - had > WAITING * had;
@@ -191,19 +194,20 @@ fn n_needed(n_in_use: usize, Time { had, wanted }: Time<f64>) -> usize {
     if is_short || wanted < SPARE * n_others { ((wanted / WANTED).ceil() as usize).max(1) } else { n_in_use }
 }
 
-/// For how long the machine's processors together have had nothing to do, in nanoseconds; `None` if the
-/// system does not tell.
+/// Returns the total idle time of the machine's processors, in nanoseconds.
+///
+/// It is `None` if the system does not report it.
 pub fn idle_time_of_the_machine() -> Option<u64> {
     idle_time_in(&std::fs::read_to_string("/proc/uptime").ok()?)
 }
 
-/// What `/proc/uptime` says of it: the second of its numbers, in seconds.
+/// Reads the idle time from `/proc/uptime`: the second of its numbers, in seconds.
 fn idle_time_in(uptime: &str) -> Option<u64> {
     let seconds = uptime.split_ascii_whitespace().nth(1)?.parse::<f64>().ok()?;
     Some((seconds * 1e9) as u64)
 }
 
-/// The calling thread's time, in nanoseconds; `None` if the system does not tell.
+/// Returns the calling thread's time, in nanoseconds; `None` if the system does not report it.
 pub fn time_of_this_thread() -> Option<Time<u64>> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
@@ -249,14 +253,16 @@ mod tests {
         }
     }
 
-    /// Every 100 ms so many processors are had and wanted, as `load` tells for the threads in use. Gives what
-    /// was in use.
+    /// Returns the threads in use after each sample of 100 ms.
+    ///
+    /// `load` returns the used and wanted processors for a number of threads in use.
     fn in_use(n_threads: usize, n_samples: u32, load: impl Fn(u32, usize) -> (f64, f64)) -> Vec<usize> {
         in_use_beside(n_threads, n_samples, (1.0, false), load)
     }
 
-    /// [`in_use`] where so many processors have nothing to do, whatever the threads use, and the server works
-    /// beside its clients or not.
+    /// Does [`in_use`] with `n_idle` idle processors, whatever the threads use.
+    ///
+    /// The server works beside its clients or not.
     fn in_use_beside(
         n_threads: usize,
         n_samples: u32,
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn help_comes_after_a_while_and_stays_if_it_gets_processor_time() {
-        // Four processors would be used up.
+        // The threads can use up to four processors.
         let use_up = |_, n: usize| (n.min(4) as f64, n.min(4) as f64);
         let used = in_use(8, 18, use_up);
         assert_eq!(used, [1, 1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 7, 7, 7, 4, 4, 4]);
@@ -304,11 +310,11 @@ mod tests {
     #[test]
     fn help_comes_rarely_where_other_programs_use_all_processors() {
         let grows = |used: &[usize]| used.windows(2).filter(|pair| pair[0] < pair[1]).count();
-        // It would be of no use, nor is it tried soon.
+        // Help would be useless, and is not tried soon.
         let used = in_use_beside(2, 250, (0.1, false), |_, n| (1.0, n as f64));
         assert_eq!(used[..99], [1; 99]);
         assert_eq!(grows(&used), 2, "{used:?}");
-        // It takes from the others what it can, and stays.
+        // It takes as much as it can from the others, and stays.
         let used = in_use_beside(2, 250, (0.0, false), |_, n| (if n == 2 { 1.3 } else { 1.0 }, n as f64));
         assert_eq!((grows(&used), used[249]), (1, 2), "{used:?}");
     }

@@ -1,4 +1,4 @@
-//! What a thread has at hand while it runs commands.
+//! The state that a thread has at hand while it runs commands.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,71 +22,71 @@ use crate::{
     telemetry::stats::ThreadStats,
 };
 
-/// How long a thread drains others' work before it turns to its own sockets again.
+/// The time for others' work before a thread returns to its own sockets.
 const DRAIN_BUDGET: Duration = Duration::from_micros(50);
 
-/// The clock is read after so many of others' fast commands: some microseconds.
+/// The number of others' fast commands after which the clock is read: some microseconds.
 const FAST_COMMANDS_PER_LOOK: u32 = 8;
 
-/// What a thread has at hand while it runs commands.
+/// The state that a thread has at hand while it runs commands.
 pub struct ThreadState {
-    /// Its number. Heavy-work threads count on behind the I/O threads.
+    /// Its number. The numbers of heavy-work threads follow those of the I/O threads.
     pub index: usize,
     server: &'static Server,
-    /// Where it counts.
+    /// The thread's statistics.
     stats: &'static ThreadStats,
-    /// The threads that were sent nodes since the last `send_wakes`, a bit each.
+    /// The threads that were sent nodes since the last `send_wakes`, one bit each.
     wakes: Cell<u128>,
-    /// The threads whose queues were too full when something was sent to them since the last `charge`, a bit
-    /// each.
+    /// The threads whose queues were too full for this thread's notifications, one bit each. They count since
+    /// the last `charge`.
     flooded: Cell<u128>,
-    /// A held shard, or the lane, lies in the injector for others.
+    /// Whether a held shard, or the lane, is in the injector for other threads.
     wake_someone: bool,
-    /// One lies there that this thread comes back to.
+    /// Whether one is there that this thread will take itself.
     pub keeps_one: bool,
     /// See [`Self::comes_back`].
     comes_back: bool,
-    /// A job waits for a heavy-work thread.
+    /// Whether a job waits for a heavy-work thread.
     pub wake_heavy: bool,
-    /// Nodes that have pinned their values: a heavy-work thread goes on with them when it holds nothing.
+    /// Nodes that have pinned their values. A heavy-work thread continues them when it holds nothing.
     pub offloaded: VecDeque<Box<Node<Job>>>,
-    /// What offloaded work has left, to be freed when nothing is held.
+    /// The remains of offloaded work, to be freed when nothing is held.
     pub spent: Vec<Box<Offload>>,
-    /// The time of commands that is accounted for, in nanoseconds, since the thread began: what was done
-    /// within a longer piece of work whose time is taken as a whole.
+    /// The time of commands that is accounted for, in nanoseconds, since the thread began. It is work within
+    /// a longer piece of work whose time is taken as a whole.
     pub accounted_nanos: Cell<u64>,
-    /// Room for the changes of a unit.
+    /// Space for the changes of a unit.
     pub changes: Cell<Vec<Change>>,
-    /// Room for the name of a channel of keyspace events.
+    /// Space for the name of a channel of keyspace events.
     pub channel_name: Cell<Vec<u8>>,
-    /// What it has logged and not published yet.
+    /// The records that it has not published yet.
     pub log: RefCell<Writer>,
-    /// What it sends once the scripts that run are over, if it keeps that back.
+    /// The notifications that it keeps back until the running scripts are over, if any.
     kept_back: RefCell<Option<Vec<(usize, Notification)>>>,
-    /// The last ticket that the log has given to what is under way, or to what that has read; 0 if none.
+    /// The last ticket of the work under way, or of a record that it has read. It is 0 without one.
     pub ticket: Cell<Ticket>,
-    /// Its Lua states must be collected.
+    /// Whether its Lua states must be collected.
     pub owes_collection: Cell<bool>,
-    /// What this turn has spent on others' work.
+    /// This turn's time for others' work.
     drain: Drain,
 }
 
-/// Time spent on others' work.
+/// The time spent on others' work.
 #[derive(Default)]
 struct Drain {
     spent: Duration,
-    /// When the drain that is under way began.
+    /// The start of the drain under way.
     began: Option<Instant>,
-    /// How often it was asked whether time is left since the clock was read.
+    /// The number of checks since the clock was read.
     n_asked: u32,
-    /// What was done since the clock was read may have taken long.
+    /// Whether the work since the clock was read may have taken long.
     was_long: bool,
-    /// Nothing is left for this turn.
+    /// Whether nothing is left for this turn.
     is_spent: bool,
 }
 
 impl ThreadState {
-    /// The state of a thread that has run nothing yet.
+    /// Creates the state of a thread that has run nothing yet.
     pub fn new(index: usize, server: &'static Server) -> Self {
         Self {
             index,
@@ -111,7 +111,9 @@ impl ThreadState {
         }
     }
 
-    /// Does a client's work; gives the last ticket of what it has logged or read, 0 if there is none.
+    /// Does a client's work, and returns its last ticket.
+    ///
+    /// That is the last ticket of its records and of those that it has read, or 0.
     pub fn ticket_of<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> (Ticket, R) {
         let before = self.ticket.replace(0);
         let done = work(self);
@@ -120,17 +122,17 @@ impl ThreadState {
         (ticket, done)
     }
 
-    /// Has the reply to what is under way wait until the log has come to a ticket.
+    /// Makes the current reply wait until the log has reached a ticket.
     pub fn await_ticket(&self, ticket: Ticket) {
         self.ticket.set(self.ticket.get().max(ticket));
     }
 
-    /// Whether it has logged something that it has not published.
+    /// Whether it has records that it has not published.
     pub fn has_unpublished(&self) -> bool {
         self.log.borrow().unpublished_bytes() > 0
     }
 
-    /// Has those who merge the log find what this thread has logged.
+    /// Publishes this thread's records to the threads that merge the log.
     pub fn publish_log(&self) {
         let mut log = self.log.borrow_mut();
         if log.unpublished_bytes() > 0 {
@@ -138,8 +140,8 @@ impl ThreadState {
         }
     }
 
-    /// Keeps room for the changes of the next unit. It goes from shard to shard, and each may have some: it
-    /// is little.
+    /// Keeps space for the changes of the next unit. It is small: it is swapped from shard to shard, and each
+    /// may keep some.
     pub fn keep_room(&self, mut changes: Vec<Change>) {
         const N_CHANGES_MAX: usize = 16;
         changes.clear();
@@ -148,26 +150,28 @@ impl ThreadState {
         }
     }
 
-    /// The server. It lives as long as the process, so nobody counts references to it: all threads would
-    /// write that count.
+    /// The server. It lives as long as the process, so there is no reference count, which all threads would
+    /// write.
     #[inline(always)]
     pub fn server(&self) -> &'static Server {
         self.server
     }
 
-    /// Where the thread counts. Heavy-work threads count with the first I/O threads' neighbours: each has a
-    /// peer of its own.
+    /// The thread's statistics. Heavy-work threads count in peers of their own, next to those of the first
+    /// I/O threads.
     #[inline(always)]
     pub fn stats(&self) -> &'static ThreadStats {
         self.stats
     }
 
-    /// The script or function that it runs, as others see it.
+    /// The script or function that it runs, as other threads see it.
     pub fn program(&self) -> &'static Running {
         &self.server.threads[self.index].program
     }
 
-    /// Collects what programs have left in its Lua, for a while and with nothing held, if that is much.
+    /// Collects the garbage of its Lua programs for a time, if there is much.
+    ///
+    /// Nothing is held.
     #[inline]
     pub fn collect_lua(&self, budget: Duration) {
         if !self.owes_collection.get() {
@@ -179,24 +183,24 @@ impl ThreadState {
         while self.owes_collection.replace(is_left()) && began.elapsed() < budget {}
     }
 
-    /// Whether sockets are served here, so that no command may work long.
+    /// Whether it serves sockets, so that no command may work long.
     pub fn serves_sockets(&self) -> bool {
         self.index < self.server.io_threads().len()
     }
 
-    /// Sends a finished node back to its thread; the wake-up follows once the shards are released.
+    /// Returns a finished node to its thread. The wake-up follows once the shards are released.
     pub fn send_home(&self, origin: usize, node: Box<Node<Job>>) {
         self.server.threads[origin].inbox.push(node);
         self.wake_later(origin);
     }
 
-    /// Sends a letter, under a hold; the wake-up follows once the shards are released.
+    /// Sends mail under a hold. The wake-up follows once the shards are released.
     pub fn send_mail(&self, thread: usize, mail: Mail) {
         self.server.threads[thread].mail.push(mail);
         self.wake_later(thread);
     }
 
-    /// Tells a thread of something, under a hold likewise.
+    /// Sends a notification to a thread, under a hold in the same way.
     pub fn notify(&self, thread: usize, notification: Notification) {
         if let Some(kept_back) = &mut *self.kept_back.borrow_mut() {
             kept_back.push((thread, notification));
@@ -208,8 +212,10 @@ impl ThreadState {
         self.wake_later(thread);
     }
 
-    /// Keeps back what it sends until the guard drops: a script may yet come to keys that nobody holds, and
-    /// who has its message is to find what it has written there.
+    /// Keeps back the notifications of this thread until the guard drops.
+    ///
+    /// A script may still continue to keys that are not held. A client that has its message must find the
+    /// script's writes there.
     pub fn keep_back_notifications(&self) -> KeptBack<'_> {
         let mut kept_back = self.kept_back.borrow_mut();
         let begins = kept_back.is_none();
@@ -219,8 +225,7 @@ impl ThreadState {
         KeptBack(begins.then_some(self))
     }
 
-    /// Has a client whose command has just sent to queues that are too full wait for them before its next
-    /// command.
+    /// Makes a client whose command has filled queues wait for them before its next command.
     pub fn charge(&self, session: &Session) {
         let flooded = self.flooded.take();
         if flooded != 0 {
@@ -229,19 +234,18 @@ impl ThreadState {
         }
     }
 
-    /// Has the next `send_wakes` wake a thread, which needs no waking if it is this one.
+    /// Makes the next `send_wakes` wake a thread. The thread itself needs no waking.
     fn wake_later(&self, thread: usize) {
         if thread != self.index {
             self.wakes.set(self.wakes.get() | 1 << thread);
         }
     }
 
-    /// Wakes whom something was sent to, and frees what was not to be freed under a hold.
+    /// Wakes the recipients of nodes and mail. Frees memory that must not be freed under a hold.
     pub fn send_wakes(&mut self) {
         self.flooded.set(0);
         if !self.serves_sockets() {
-            // Nobody else would see to it that this is written. A thread that serves sockets does at the end
-            // of its turn.
+            // No other thread would write this. A thread that serves sockets does so at the end of its turn.
             self.publish_log();
             self.server.durability.aof.poke_if_behind();
         }
@@ -265,10 +269,13 @@ impl ThreadState {
         }
     }
 
-    /// Says that the first hold that goes to the injector from now on, or none any more, is taken out again
-    /// by this thread at its next turn. To wake another for it, and to sleep until that one has no time
-    /// either, costs more than what happens under it. If the thread has something of its own to do before, it
-    /// [leaves it to others](Self::leave_to_others).
+    /// Sets whether this thread itself takes the next hold that goes to the injector.
+    ///
+    /// It takes the hold out in its next turn.
+    ///
+    /// Waking another thread for it, and sleeping until that one has no time either, costs more than the work
+    /// under the hold. If the thread has other work to do before, it [leaves the hold to
+    /// others](Self::leave_to_others).
     pub fn comes_back(&mut self, comes_back: bool) {
         self.comes_back = comes_back;
         if comes_back {
@@ -276,7 +283,7 @@ impl ThreadState {
         }
     }
 
-    /// Notes that something held went to the injector.
+    /// Records that a hold went to the injector.
     pub fn handed_off(&mut self) {
         if self.comes_back && !self.keeps_one {
             self.keeps_one = true;
@@ -285,7 +292,7 @@ impl ThreadState {
         }
     }
 
-    /// Has another thread take what this one would come back to.
+    /// Makes another thread take the hold that this one would take itself.
     #[inline]
     pub fn leave_to_others(&mut self) {
         if self.keeps_one {
@@ -298,7 +305,7 @@ impl ThreadState {
     /// Wakes an I/O thread, unless all others are awake.
     pub fn wake_another(&self) {
         let others = self.server.io_threads().iter().enumerate().filter(|(index, _)| *index != self.index);
-        // The first that sleeps is enough.
+        // The first sleeping one is enough.
         let _ = others.into_iter().any(|(_, peer)| peer.wake_if_asleep());
     }
 
@@ -318,26 +325,26 @@ impl ThreadState {
         !drain.is_spent
     }
 
-    /// Has the clock read at the next question: what was done, if it was others', was not one fast command.
+    /// Makes the next check read the clock, because the work was not one fast command.
     pub fn worked_long(&mut self) {
         self.drain.was_long = true;
     }
 
-    /// Ends a drain, if one is under way: what follows is the thread's own work.
+    /// Ends a drain, if one is under way, because the thread's own work follows.
     pub fn end_drain(&mut self) {
         if let Some(began) = self.drain.began.take() {
             self.drain.spent += began.elapsed();
         }
     }
 
-    /// Gives the thread a new budget for others' work: it has been at its own sockets.
+    /// Starts a new budget for others' work, because the thread has served its own sockets.
     #[inline]
     pub fn renew_budget(&mut self) {
         self.drain = Drain::default();
     }
 }
 
-/// As long as this is there, its thread keeps back what it sends; nothing within another one.
+/// While this guard lives, its thread keeps back its notifications. An inner guard has no effect.
 #[must_use]
 pub struct KeptBack<'t>(Option<&'t ThreadState>);
 

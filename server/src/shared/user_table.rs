@@ -1,4 +1,4 @@
-//! The users that hold, and what was denied to them.
+//! The current users, and the rights denied to them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,9 +6,9 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::access::{Denials, Users};
 
-/// The users, and what was denied to them.
+/// The users, and the rights denied to them.
 ///
-/// Users are replaced whole, so that nobody waits to read them.
+/// Users are replaced whole, so that no reader waits.
 pub struct Accounts {
     users: ArcSwap<Users>,
     writer: Mutex<()>,
@@ -16,21 +16,23 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// These users.
+    /// Creates a table of these users.
     pub fn new(users: Users) -> Self {
         Self { users: ArcSwap::from_pointee(users), writer: Mutex::new(()), denials: Mutex::default() }
     }
 
-    /// The users that hold.
+    /// The current users.
     pub fn users(&self) -> Guard<Arc<Users>> {
         self.users.load()
     }
 
-    /// Changes the users, one change at a time. What `change` makes of a copy holds from here on, unless it
-    /// fails; `changed` is then told what held before and what holds now, before another change begins.
+    /// Changes the users, one change at a time.
+    ///
+    /// `change` edits a copy, which replaces the users unless it fails. `changed` is then called with the old
+    /// and the new users, before another change begins.
     ///
     /// # Errors
-    /// What `change` returns. Then nothing has changed.
+    /// The error of `change`. Then nothing has changed.
     pub fn change<T, E>(
         &self,
         change: impl FnOnce(&mut Users) -> Result<T, E>,
@@ -46,7 +48,7 @@ impl Accounts {
         Ok(done)
     }
 
-    /// What was denied.
+    /// The denied rights.
     pub fn denials(&self) -> MutexGuard<'_, Denials> {
         self.denials.lock().unwrap_or_else(PoisonError::into_inner)
     }

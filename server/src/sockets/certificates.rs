@@ -1,4 +1,4 @@
-//! What the TLS directives come to: certificates, and the rules of handshakes.
+//! Certificates and the rules of handshakes, made from the TLS directives.
 
 use std::{
     fmt, fs,
@@ -23,21 +23,21 @@ use crate::{
     sockets::ciphers,
 };
 
-/// What TLS goes by.
+/// The certificates and rules of TLS.
 pub struct Certificates {
     /// The rules of handshakes.
     pub rules: Arc<ServerConfig>,
-    /// What was in the files that they were made of, or in those of just before.
+    /// The contents of the files used for them, or of the files just before.
     pub contents: Contents,
 }
 
-/// What is in all files that TLS is made of. That, and not when they were written: a copy may keep the time
-/// of its original.
+/// The contents of all files from which TLS is configured. Modification times do not count: a copy may keep
+/// the time of its original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents([u8; 32]);
 
 impl Contents {
-    /// Reads the files. One that cannot be read counts as empty: whoever needs it finds out.
+    /// Reads the files. An unreadable file counts as empty: the code that needs it will report it.
     pub fn read(config: &Config) -> Self {
         let files = [&config.tls_cert_file, &config.tls_key_file, &config.tls_ca_cert_file];
         let mut paths: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
@@ -59,12 +59,12 @@ impl Contents {
     }
 }
 
-/// Reads the files that the configuration names, and makes of it what handshakes go by.
+/// Reads the configured files, and makes the certificates and rules of handshakes from them.
 ///
 /// # Errors
-/// What is missing or wrong, and what to do, in words for the log.
+/// The missing or wrong part, with the remedy, in words for the log.
 pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
-    // First: what changes from here on is a change.
+    // Read first: a later change then counts as a change.
     let contents = Contents::read(config);
     let text = |directive: &[u8]| String::from_utf8_lossy(directive).into_owned();
     let versions = ciphers::versions(&text(&config.tls_protocols))?;
@@ -83,11 +83,11 @@ pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
     };
     let mut rules = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
     rules.ignore_client_order = config.tls_prefer_server_ciphers;
-    // Clients keep sessions, the server none.
+    // Clients keep sessions, and the server keeps none.
     rules.session_storage = Arc::new(NoServerSessionStorage {});
     match config.tls_session_cache_timeout.filter(|_| config.tls_session_caching) {
         Some(timeout) => {
-            // A ticket is taken for up to two rounds of the keys.
+            // A ticket is accepted for up to two rounds of the keys.
             let round = timeout.as_secs().div_ceil(2) as u32;
             let rotator = TicketRotator::new(round, Tickets::make);
             rules.ticketer = Arc::new(rotator.map_err(|error| format!("Making keys for tickets: {error}"))?);
@@ -121,18 +121,17 @@ fn certified_key(config: &Config, provider: &CryptoProvider) -> Result<Certified
     let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| failed(&error))?;
     let key = provider.key_provider.load_private_key(key).map_err(|error| failed(&error))?;
     let key = CertifiedKey::new(certificates, key);
-    // A certificate that is too old in form to be looked into, as Redis's own tests have, is the clients'
-    // business.
+    // A certificate whose form is too old for a check, as in Redis's own tests, is left to the clients.
     if let Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = key.keys_match() {
         return Err(failed(&format!("it is not the key of the certificate in {}", cert_file.display())));
     }
     Ok(key)
 }
 
-/// What stands in a file with an encrypted key, of either form.
+/// The text in a file with an encrypted key, in either form.
 const ENCRYPTED: &[u8] = b"ENCRYPTED";
 
-/// Whom clients' certificates must be from; none if they are not asked for any.
+/// The required authorities of clients' certificates; none if no certificates are requested.
 fn client_verifier(
     config: &Config,
     provider: &Arc<CryptoProvider>,
@@ -173,7 +172,7 @@ fn authorities(config: &Config) -> Result<RootCertStore, String> {
         let entries = fs::read_dir(directory).map_err(|error| failed(directory, &error))?;
         for entry in entries {
             let path = entry.map_err(|error| failed(directory, &error))?.path();
-            // Other files lie there, too, keys among them: what is no certificate is none of ours.
+            // Other files, such as keys, may be there, too. Those without certificates are ignored.
             if path.is_file() {
                 roots.add_parsable_certificates(certificates(&path).unwrap_or_default());
             }
@@ -191,13 +190,13 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|error| failed(&error))
 }
 
-/// Seals tickets with one key: [`TicketRotator`] replaces it.
+/// Seals tickets with one key, which [`TicketRotator`] replaces.
 #[derive(Debug)]
 struct Tickets(Arc<dyn ProducesTickets>);
 
 impl Tickets {
     fn make() -> Result<Box<dyn ProducesTickets>, GetRandomFailed> {
-        // Its own rounds are of hours, and it is gone before the first is over.
+        // Its own rounds take hours, and it is replaced before the first one is over.
         let ticketer = ring::Ticketer::new().map_err(|_| GetRandomFailed)?;
         Ok(Box::new(Tickets(ticketer)))
     }

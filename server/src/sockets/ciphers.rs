@@ -1,5 +1,4 @@
-//! Cipher suites and versions of TLS as the configuration names them: in OpenSSL's words, because redis.conf
-//! is written in those.
+//! Cipher suites and versions of TLS by OpenSSL's names, because redis.conf uses those.
 
 use rustls::{
     ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion,
@@ -7,16 +6,16 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-/// A suite of TLS 1.2, and OpenSSL's words for groups that it is in; the first is its own name.
+/// A suite of TLS 1.2, with OpenSSL's words for its groups. The first word is its own name.
 struct Named {
     suite: SupportedCipherSuite,
     words: &'static [&'static str],
 }
 
-/// OpenSSL's words for groups that all suites of TLS 1.2 here are in.
+/// OpenSSL's words for groups that contain all suites of TLS 1.2 here.
 const COMMON: &[&str] = &["ALL", "DEFAULT", "HIGH", "ECDHE", "EECDH", "KECDHE", "KEECDH", "TLSV1.2"];
 
-/// The suites of TLS 1.2, the best first, as rustls has them.
+/// The suites of TLS 1.2, in the order of rustls, the best first.
 const NAMED: &[Named] = &[
     Named {
         suite: cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -47,7 +46,7 @@ const NAMED: &[Named] = &[
 /// Reads `tls-protocols`.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead.
+/// The fault, and a correct form.
 pub fn versions(directive: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     let mut versions = Vec::new();
     for word in directive.split_ascii_whitespace() {
@@ -72,10 +71,10 @@ pub fn versions(directive: &str) -> Result<Vec<&'static SupportedProtocolVersion
     Ok(versions)
 }
 
-/// Reads `tls-ciphers` and `tls-ciphersuites`; those of TLS 1.3 come first.
+/// Reads `tls-ciphers` and `tls-ciphersuites`. The suites of TLS 1.3 come first.
 ///
 /// # Errors
-/// What is wrong with them, and what to write instead.
+/// The fault, and a correct form.
 pub fn suites(ciphers: &str, ciphersuites: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     let mut suites = suites_of_tls_1_3(ciphersuites)?;
     suites.extend(suites_of_tls_1_2(ciphers)?.into_iter().map(|named| named.suite));
@@ -108,8 +107,10 @@ fn suites_of_tls_1_3(directive: &str) -> Result<Vec<SupportedCipherSuite>, Strin
     Ok(suites)
 }
 
-/// Reads a list of OpenSSL: words, `+` between those that must all fit, `!` or `-` before what is left out,
-/// `+` before what comes last.
+/// Reads a list in the form of OpenSSL.
+///
+/// A `+` is between words that must all match. `!` or `-` precedes excluded suites, and `+` suites that come
+/// last.
 fn suites_of_tls_1_2(directive: &str) -> Result<Vec<&'static Named>, String> {
     let mut suites: Vec<&Named> = Vec::new();
     let mut is_empty = true;
@@ -119,7 +120,7 @@ fn suites_of_tls_1_2(directive: &str) -> Result<Vec<&'static Named>, String> {
             continue;
         }
         if let Some(words) = item.strip_prefix(['!', '-']) {
-            // What is not known is not there, whatever the rest of the list says.
+            // An unknown suite is absent, whatever the rest of the list says.
             suites.retain(|named| !named.fits(words));
             continue;
         }

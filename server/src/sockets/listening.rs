@@ -24,28 +24,29 @@ use crate::{
     warning, warning_seldom,
 };
 
-/// How many connections are accepted in one turn of the loop: hundreds may have come at once, and others wait
-/// for the thread.
+/// The number of connections that are accepted in one turn of the loop. Hundreds may arrive at once, and
+/// other connections wait for the thread.
 const ACCEPTED_AT_A_TIME: usize = 64;
 
 /// A socket that accepts connections.
 pub enum Listener {
-    /// TCP, the address that it was asked for, and what is spoken there.
+    /// TCP, with the requested address, and the protocol spoken there.
     Tcp(Place, TcpListener),
     /// A Unix socket.
     Unix(UnixListener),
 }
 
-/// The sockets on which the server listens. One thread hears of connections; CONFIG SET may come on any.
+/// The sockets on which the server listens. One thread accepts connections; CONFIG SET may come on any
+/// thread.
 pub struct Listening {
-    /// By what their tokens count from.
+    /// The listeners, by the number from which their tokens are counted.
     sockets: Mutex<Vec<(usize, Listener)>>,
-    /// That thread's.
+    /// The registry of the accepting thread.
     registry: Registry,
     last_id: AtomicUsize,
 }
 
-/// An address, and what is spoken there.
+/// An address, and the protocol spoken there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     address: SocketAddr,
@@ -55,15 +56,16 @@ pub struct Place {
 /// A place to listen at.
 struct Wanted {
     place: Place,
-    /// It is done without if this host does not have it.
+    /// Whether the place is skipped if this host does not have it.
     optional: bool,
 }
 
-/// Checks that the configuration names a place to listen at, and that a Unix socket can be there. Binds
-/// nothing.
+/// Checks that the configuration names a place to listen at.
+///
+/// If that is a Unix socket, it must be possible there. Binds nothing.
 ///
 /// # Errors
-/// Why it does not or cannot, in words for the log.
+/// The reason against it, in words for the log.
 pub fn check(config: &Config) -> Result<(), String> {
     let Some(path) = &config.unixsocket else {
         let has_port = (config.port, config.tls_port) != (0, 0) && !config.bind.is_empty();
@@ -75,16 +77,15 @@ pub fn check(config: &Config) -> Result<(), String> {
     if place.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         return Err(not_opened(path, &io::ErrorKind::IsADirectory.into()));
     }
-    // With a dot at its end, what is no folder is an error.
+    // With a dot at the end, anything but a folder is an error.
     let folder = place.with_file_name(".");
     folder.metadata().map(drop).map_err(|error| not_opened(path, &error))
 }
 
-/// Binds everything that the configuration names, which is [checked](check). Port 0 means that there is no
-/// TCP.
+/// Binds all places of a [checked](check) configuration. Port 0 means that there is no TCP.
 ///
 /// # Errors
-/// What could not be bound, in words for the log.
+/// The place that could not be bound, in words for the log.
 pub fn bind_all(config: &Config) -> Result<Vec<Listener>, String> {
     let mut listeners = bind_each(&wanted(config)?, config)?;
     for (port, speaks, name) in [(config.port, Speaks::Plain, "TCP"), (config.tls_port, Speaks::Tls, "TLS")] {
@@ -106,7 +107,7 @@ fn not_opened(path: &Path, error: &io::Error) -> String {
     format!("Failed opening Unix socket {}: {error}", path.display())
 }
 
-/// Where the configuration says to listen for TCP.
+/// The configured places for TCP.
 fn wanted(config: &Config) -> Result<Vec<Wanted>, String> {
     let ports = [(config.port, Speaks::Plain), (config.tls_port, Speaks::Tls)];
     let ports = ports.into_iter().filter(|&(port, _)| port != 0);
@@ -114,7 +115,7 @@ fn wanted(config: &Config) -> Result<Vec<Wanted>, String> {
     wanted.filter_map(Result::transpose).collect()
 }
 
-/// The places of a port. Those that may be missing, and are, are none.
+/// The places of a port. An optional place that is missing counts as none.
 fn wanted_at(
     hosts: &[BindAddress],
     port: u16,
@@ -127,10 +128,10 @@ fn wanted_at(
     })
 }
 
-/// Binds a port of its own, that no clients are served at.
+/// Binds a separate port, where no clients are served.
 ///
 /// # Errors
-/// What could not be bound, in words for the log.
+/// The place that could not be bound, in words for the log.
 pub fn bind_apart(hosts: &[BindAddress], port: u16, config: &Config) -> Result<Vec<TcpListener>, String> {
     let places = wanted_at(hosts, port, Speaks::Plain).collect::<Result<Vec<_>, _>>()?;
     let places: Vec<Wanted> = places.into_iter().flatten().collect();
@@ -153,7 +154,8 @@ fn bind_each<'a>(
         let address = place.address;
         match bind_tcp(address, config.tcp_backlog) {
             Ok(listener) => Ok(Some(Listener::Tcp(place, listener))),
-            // As Redis: an address this host does not have is skipped where the configuration says `-`.
+            // As in Redis, an address that this host does not have is skipped where the configuration says
+            // `-`.
             Err(error) if optional && is_not_available(&error) => Ok(None),
             Err(error) => Err(not_bound(address.ip(), address.port(), &error)),
         }
@@ -162,10 +164,10 @@ fn bind_each<'a>(
 }
 
 impl Listening {
-    /// The highest number of a token: each socket has one of its own, counted down from it.
+    /// The highest token. Each socket has its own token, counted down from this one.
     const FIRST_TOKEN: usize = usize::MAX - 1;
 
-    /// Listens on sockets, whose connections `registry` is to report.
+    /// Listens on sockets, whose connections `registry` will report.
     ///
     /// # Errors
     /// If a socket cannot be registered.
@@ -175,7 +177,7 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Whether a token is that of a listening socket. Connections have small numbers.
+    /// Whether a token belongs to a listening socket. Connections have small numbers.
     #[inline]
     pub fn owns(token: Token) -> bool {
         token.0 > usize::MAX / 2
@@ -194,24 +196,27 @@ impl Listening {
         Ok(())
     }
 
-    /// Accepts a turn's share of what waits at the socket of a token, which may have been closed meanwhile;
-    /// says whether more may wait.
+    /// Accepts a turn's share of the connections that wait at a token's socket. It may have been closed
+    /// meanwhile.
+    ///
+    /// Returns whether more may wait.
     pub fn accept(&self, token: Token, welcome: impl FnMut(Accepted)) -> bool {
         let sockets = self.lock();
         let listener = sockets.iter().find(|(id, _)| Self::FIRST_TOKEN - id == token.0);
         listener.is_some_and(|(_, listener)| listener.accept_some(welcome))
     }
 
-    /// The tokens of all sockets: connections that found no descriptor free wait without another event.
+    /// The tokens of all sockets. Connections that found no free descriptor wait without another event.
     pub fn tokens(&self) -> Vec<Token> {
         self.lock().iter().map(|(id, _)| Token(Self::FIRST_TOKEN - id)).collect()
     }
 
-    /// Listens for TCP where a configuration says, and nowhere else. Sockets that stay are not touched. If
-    /// anything cannot be bound, it listens where it did before.
+    /// Listens for TCP at the configured places, and nowhere else. Sockets that stay are not touched.
+    ///
+    /// If a place cannot be bound, the server listens at its previous places.
     ///
     /// # Errors
-    /// What could not be bound, in words for the log.
+    /// The place that could not be bound, in words for the log.
     pub fn change(&self, config: &Config) -> Result<(), String> {
         let wanted = wanted(config)?;
         let mut sockets = self.lock();
@@ -224,7 +229,7 @@ impl Listening {
         };
         let bind = || bind_each(new.iter().copied(), config);
         let bound = bind().or_else(|error| {
-            // One that goes may be in the way of one that comes: an address is in that of all addresses.
+            // A leaving socket may block a new one: one address is part of the address of all interfaces.
             let is_in_the_way = |(_, listener): &(usize, Listener)| {
                 !stays(listener)
                     && listener.place().is_some_and(|place| {
@@ -244,7 +249,7 @@ impl Listening {
         self.add(&mut sockets, bound).map_err(|error| format!("Registering a listening socket: {error}"))
     }
 
-    /// Listens again where sockets have been closed.
+    /// Listens again at places that have been closed.
     fn restore(&self, sockets: &mut Vec<(usize, Listener)>, left: &[Wanted], config: &Config) {
         let restored = bind_each(left, config)
             .and_then(|listeners| self.add(sockets, listeners).map_err(|error| error.to_string()));
@@ -282,9 +287,10 @@ fn bind_tcp(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// Nobody can connect before it listens, and then the name has the mode that it is to have.
+/// Binds a Unix socket. No client can connect before it listens, and by then the file has its configured
+/// mode.
 fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<UnixListener> {
-    // A socket file that a crashed server left behind would be in the way.
+    // A socket file that a crashed server left would prevent the bind.
     let _ = std::fs::remove_file(path);
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -297,7 +303,7 @@ fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<UnixLis
 }
 
 impl Listener {
-    /// Has `registry` report connections as `token`.
+    /// Makes `registry` report connections as `token`.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
             Listener::Tcp(_, listener) => registry.register(listener, token, Interest::READABLE),
@@ -314,7 +320,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens for TCP.
+    /// The place where it listens for TCP.
     fn place(&self) -> Option<Place> {
         match self {
             Listener::Tcp(place, _) => Some(*place),
@@ -322,7 +328,7 @@ impl Listener {
         }
     }
 
-    /// Accepts a turn's share of those that wait; says whether it ended with that.
+    /// Accepts a turn's share of waiting connections. Returns whether the share was used up.
     fn accept_some(&self, mut welcome: impl FnMut(Accepted)) -> bool {
         for _ in 0..ACCEPTED_AT_A_TIME {
             match self.accept() {
@@ -330,8 +336,8 @@ impl Listener {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of descriptors, mostly. No event tells when there are some again, so the cron
-                    // tries.
+                    // Usually the process is out of descriptors. No event reports free ones, so the cron
+                    // tries again.
                     warning_seldom!("Accepting client connection: {error}");
                     return false;
                 }

@@ -27,24 +27,24 @@ pub enum Stream {
     Tls(Box<TlsStream>),
 }
 
-/// A connection that was accepted and has no thread yet.
+/// An accepted connection that has no thread yet.
 pub struct Accepted {
     /// The socket.
     pub stream: Stream,
-    /// What is spoken on it.
+    /// The protocol spoken on it.
     pub speaks: Speaks,
-    /// The other end.
+    /// The peer's address.
     pub peer: Endpoint,
-    /// Our end.
+    /// The server's own address.
     pub local: Endpoint,
 }
 
-/// What is spoken on a socket.
+/// The protocol spoken on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
-    /// Commands and replies as they are.
+    /// Plain commands and replies.
     Plain,
-    /// TLS, and those within.
+    /// TLS, with commands and replies inside.
     Tls,
 }
 
@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// Writes. What is not taken must be what the next write begins with.
+    /// Writes. The next write must begin with the bytes that were not taken.
     ///
     /// # Errors
     /// The socket's.
@@ -76,19 +76,19 @@ impl Stream {
         }
     }
 
-    /// Whether there may be more to read than the socket's events tell of.
+    /// Whether there may be more to read than the socket's events report.
     #[inline]
     pub fn has_more(&self) -> bool {
         matches!(self, Stream::Tls(stream) if stream.has_more())
     }
 
-    /// Whether there is something to write that is no reply.
+    /// Whether there are bytes to write that are not replies.
     #[inline]
     pub fn has_unsent(&self) -> bool {
         matches!(self, Stream::Tls(stream) if stream.has_unsent())
     }
 
-    /// Offers the socket what is no reply and waits for it; says whether it has taken it.
+    /// Offers the socket waiting bytes that are not replies. Returns whether it has taken all.
     ///
     /// # Errors
     /// The socket's.
@@ -99,19 +99,19 @@ impl Stream {
         }
     }
 
-    /// Says, where there is a way to, that nothing more comes.
+    /// Tells the peer that nothing more follows, where the protocol has a way.
     pub fn close(&mut self) {
         if let Stream::Tls(stream) = self {
             stream.close();
         }
     }
 
-    /// Has `registry` report the socket's events as `token`, edge-triggered, both ways.
+    /// Makes `registry` report the socket's events as `token`, edge-triggered, in both directions.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Has `registry` report nothing of the socket any more.
+    /// Makes `registry` stop reporting the socket's events.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(self.source())
     }

@@ -1,17 +1,17 @@
 //! The socket of a connection that speaks TLS.
 //!
-//! rustls does the cryptography and touches no socket; what moves between the two lies in a [`Ciphertext`],
-//! of which each thread has one. A connection itself keeps only what cannot wait there: records that have not
-//! come whole, and those that the socket has not taken. A connection at rest mostly keeps nothing.
+//! rustls does the cryptography and touches no socket. The bytes between the two are in a [`Ciphertext`], of
+//! which each thread has one. A connection itself keeps only bytes that cannot wait there: incomplete
+//! records, and records that the socket has not taken. A connection at rest usually keeps nothing.
 //!
 //! To its user a [`TlsStream`] behaves as a socket does, with two promises that edge-triggered events need. A
-//! read takes out all plaintext that has come, so none is left inside when the thread sleeps; what a read
-//! leaves behind, [`TlsStream::has_more`] tells of. A write takes bytes only once their ciphertext is with
-//! the socket. What it does not take may be sealed already, so the next write must begin with the same bytes;
-//! in return what a slow client has not read counts as replies, byte for byte.
+//! read takes out all plaintext that has arrived, so none is left inside when the thread sleeps. If a read
+//! leaves some, [`TlsStream::has_more`] says so. A write takes bytes only once the socket has their
+//! ciphertext. The other bytes may be sealed already, so the next write must begin with them. In return, the
+//! unread output of a slow client counts as replies, byte for byte.
 //!
-//! What a client sends reaches a parser and cryptography that others have written. Should it make them panic,
-//! that ends the connection and not the thread with all the others.
+//! A client's input reaches a parser and cryptography that others have written. If they panic, that ends the
+//! connection, and not the thread with all its other connections.
 
 use std::{
     fmt,
@@ -30,17 +30,17 @@ use rustls::{
 
 use crate::warning_seldom;
 
-/// How much ciphertext is read at a time. The plaintext in it is shorter.
+/// The bytes of ciphertext that are read at a time. The plaintext in them is shorter.
 pub const READ_BYTES: usize = 64 * 1024;
 
-/// How much plaintext is sealed and written at a time: records of the greatest length, four of them.
+/// The bytes of plaintext that are sealed at a time, four records of the greatest length.
 const SEAL_BYTES: usize = 64 * 1024;
 
-/// What the records of so much plaintext add to it at most, with room for a message of the protocol's own
-/// before them.
+/// The maximum of bytes that the records of this plaintext add to it. It leaves room for a message of the
+/// protocol before them.
 const RECORD_ROOM: usize = 8 * 1024;
 
-/// A thread's room for ciphertext, taken up by its first connection with TLS.
+/// A thread's space for ciphertext, allocated by its first connection with TLS.
 #[derive(Default)]
 pub struct Ciphertext {
     read: Box<[u8]>,
@@ -56,18 +56,18 @@ impl Ciphertext {
     }
 }
 
-/// How far a handshake has come.
+/// The progress of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// The client's turn.
+    /// It waits for the client.
     Waits,
     /// It has succeeded.
     Done,
 }
 
-/// What became of ciphertext that rustls was given.
+/// The result of passing ciphertext to rustls.
 struct Opened {
-    /// So much of it is done with.
+    /// The number of its bytes that are done.
     n_used: usize,
     n_plain: usize,
 }
@@ -76,21 +76,21 @@ struct Opened {
 pub struct TlsStream {
     socket: TcpStream,
     session: UnbufferedServerConnection,
-    /// What was read and is no whole record, or no whole handshake message, yet.
+    /// Bytes that are not yet a whole record, or a whole handshake message.
     unopened: Vec<u8>,
-    /// Plaintext that came with the end of the handshake, or while something was written.
+    /// Plaintext that arrived with the end of the handshake, or during a write.
     opened: Vec<u8>,
     /// Ciphertext that the socket has not taken yet.
     unsent: Vec<u8>,
-    /// So many bytes of plaintext, the first of those that the next write is given, are in there.
+    /// The number of plaintext bytes in `unsent`. The next write begins with them.
     n_sealed: usize,
-    /// The client has said that it sends nothing more.
+    /// Whether the client has said that it sends nothing more.
     peer_closed: bool,
-    /// There may be more to read, whatever the socket's events say.
+    /// Whether there may be more to read, whatever the socket's events say.
     has_more: bool,
-    /// What has come is no TLS. rustls is not asked again: what it has begun to look at is not kept.
+    /// Whether the input is not TLS. rustls is not called again, because its started input is not kept.
     is_broken: bool,
-    /// What the session had to do has panicked.
+    /// Whether the session's work has panicked.
     has_panicked: bool,
 }
 
@@ -130,15 +130,17 @@ impl TlsStream {
         &mut self.socket
     }
 
-    /// The certificate that the client has shown, now or when the session that it resumes began. It has been
-    /// verified.
+    /// The verified certificate that the client has shown.
+    ///
+    /// It was shown now, or at the start of a session that it resumes.
     pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
         self.session.peer_certificates()?.first()
     }
 
-    /// Does something with the session. Once that has panicked, rustls is not asked again, and the socket's
-    /// user learns that the connection is at its end. The panic itself is reported on the standard error like
-    /// any other.
+    /// Does work with the session, and contains its panic.
+    ///
+    /// After a panic rustls is not called again, and the socket's user learns that the connection has ended.
+    /// The panic itself is reported on the standard error like any other.
     fn contain<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         if self.has_panicked {
             return Err(io::ErrorKind::NotConnected.into());
@@ -152,22 +154,22 @@ impl TlsStream {
         })
     }
 
-    /// Whether the last read has left something, or the end of the stream is still to be read. The socket's
-    /// events do not tell of that.
+    /// Whether the last read has left bytes, or the stream's end is still unread. The socket's events do not
+    /// report this.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Whether something of the protocol's own waits for the socket, or ciphertext of what was written.
+    /// Whether a message of the protocol, or ciphertext of a write, waits for the socket.
     pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Goes on with the handshake as far as what has come allows.
+    /// Continues the handshake as far as the received bytes allow.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] with what is wrong with the handshake, of which the client is told; the
-    /// socket's; and [`io::ErrorKind::UnexpectedEof`] if the client leaves.
+    /// [`io::ErrorKind::InvalidData`] with the fault of the handshake, of which the client is told; the
+    /// socket's errors; and [`io::ErrorKind::UnexpectedEof`] if the client leaves.
     pub fn go_on_with_handshake(&mut self, room: &mut Ciphertext) -> io::Result<Handshake> {
         self.contain(|stream| stream.step_handshake(room))
     }
@@ -186,7 +188,7 @@ impl TlsStream {
                 Err(error) => return Err(error),
             };
             let opened = self.open_read(read, n, to_write);
-            // The client is to hear of an error, too.
+            // The client must receive an alert, too.
             let flushed = self.flush();
             let n_plain = opened?;
             flushed?;
@@ -198,8 +200,10 @@ impl TlsStream {
         }
     }
 
-    /// Reads plaintext: as much as has come, or as `plain` and a turn's share hold, so
-    /// [`TlsStream::has_more`] must be asked then. `plain` has room for at least [`READ_BYTES`].
+    /// Reads all plaintext that has arrived, within the limits of `plain` and a turn's share.
+    ///
+    /// In the second case [`TlsStream::has_more`] must be checked. `plain` has room for at least
+    /// [`READ_BYTES`].
     ///
     /// # Errors
     /// Those of a socket, and [`io::ErrorKind::InvalidData`].
@@ -228,7 +232,7 @@ impl TlsStream {
                 self.has_more = false;
                 return Ok(0);
             }
-            // One that did not fill the room has emptied the socket.
+            // A read that did not fill the room has emptied the socket.
             let is_filled = n == READ_BYTES.saturating_sub(self.unopened.len());
             let opened = self.open_read(&mut room.read, n, plain);
             self.flush()?;
@@ -237,8 +241,8 @@ impl TlsStream {
             if n_plain > 0 {
                 return Ok(n_plain);
             }
-            // Nothing for the user in it: only the socket itself may say that there is no more, or its end
-            // would be missed.
+            // There is no plaintext for the user in it. Only the socket itself may say that there is no more,
+            // or its end would be missed.
         }
     }
 
@@ -253,8 +257,9 @@ impl TlsStream {
         n
     }
 
-    /// Reads from the socket, so much that with what waits for the rest of its record it does not exceed the
-    /// room.
+    /// Reads from the socket.
+    ///
+    /// Together with the bytes that wait for the rest of their record, the new ones do not exceed the room.
     fn fill(&mut self, read: &mut [u8]) -> io::Result<usize> {
         let Some(room) = READ_BYTES.checked_sub(self.unopened.len()).filter(|&room| room > 0) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a handshake message is too long"));
@@ -267,8 +272,9 @@ impl TlsStream {
         }
     }
 
-    /// Opens what was read and what had waited for it, and keeps what is incomplete. Returns how much
-    /// plaintext there is.
+    /// Opens the read bytes and those that waited for them, and keeps an incomplete rest.
+    ///
+    /// Returns the length of the plaintext.
     fn open_read(&mut self, read: &mut [u8], n: usize, plain: &mut [u8]) -> io::Result<usize> {
         if self.unopened.is_empty() {
             let Opened { n_used, n_plain } = self.open(&mut read[..n], plain)?;
@@ -285,8 +291,7 @@ impl TlsStream {
         Ok(n_plain)
     }
 
-    /// Has rustls open records, to the last whole one. What it has to say in return is added to what is
-    /// unsent.
+    /// Makes rustls open records, up to the last whole one. Its answers are added to the unsent bytes.
     fn open(&mut self, input: &mut [u8], plain: &mut [u8]) -> io::Result<Opened> {
         let mut opened = Opened { n_used: 0, n_plain: 0 };
         loop {
@@ -295,7 +300,7 @@ impl TlsStream {
             let is_done = match state {
                 Err(error) => {
                     self.is_broken = true;
-                    // As Redis: who does not speak TLS could make nothing of an alert.
+                    // As in Redis: a client that does not speak TLS could not use an alert.
                     if !matches!(error, NO_TLS) {
                         self.encode_alert();
                     }
@@ -323,13 +328,13 @@ impl TlsStream {
                     self.peer_closed = true;
                     false
                 }
-                // The handshake waits, or there is no further record, or nothing more is to be done at all.
+                // The handshake waits, or there is no further record, or there is nothing more to do at all.
                 _ => true,
             };
             opened.n_used += discard;
             if is_done {
                 if self.peer_closed {
-                    // Nothing that follows is of this session.
+                    // The following bytes do not belong to this session.
                     opened.n_used = input.len();
                 }
                 return Ok(opened);
@@ -337,8 +342,9 @@ impl TlsStream {
         }
     }
 
-    /// Adds the alert that tells the client what is wrong to what is unsent. Nothing more is opened: rustls
-    /// does not expect to be asked again.
+    /// Adds the alert that tells the client the fault to the unsent bytes.
+    ///
+    /// Nothing more is opened: rustls does not expect another call.
     fn encode_alert(&mut self) {
         while self.session.wants_write() {
             match self.session.process_tls_records(&mut []).state {
@@ -347,15 +353,16 @@ impl TlsStream {
                         return;
                     }
                 }
-                // What came before the error is not served.
+                // Data before the error is not served.
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => while traffic.next_record().is_some() {},
                 _ => return,
             }
         }
     }
 
-    /// Writes plaintext: takes as much as the socket has taken the ciphertext of. The next write begins with
-    /// what this one has not taken.
+    /// Writes plaintext, and takes as much as the socket has taken the ciphertext of.
+    ///
+    /// The next write begins with the bytes that this one has not taken.
     ///
     /// # Errors
     /// Those of a socket; [`io::ErrorKind::WouldBlock`] if it takes nothing.
@@ -389,14 +396,14 @@ impl TlsStream {
         if n_taken == 0 && !plain.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(n_taken) }
     }
 
-    /// Seals plaintext into records; returns how long they are. What must go before them is added to what is
-    /// unsent.
+    /// Seals plaintext into records, and returns their length. Bytes that must precede them are added to the
+    /// unsent bytes.
     fn seal(&mut self, plain: &[u8], to: &mut [u8]) -> io::Result<usize> {
         if self.is_broken {
             return Err(io::ErrorKind::NotConnected.into());
         }
         loop {
-            // What is there is incomplete, and no record is finished by nothing more.
+            // The unopened bytes are incomplete, and a record needs more bytes to be finished.
             let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.unopened);
             let sealed = match state.map_err(invalid)? {
                 ConnectionState::WriteTraffic(mut traffic) => {
@@ -437,7 +444,7 @@ impl TlsStream {
         }
     }
 
-    /// Offers the socket what it has not taken; says whether nothing is left of that.
+    /// Offers the socket the unsent bytes, and returns whether none are left.
     ///
     /// # Errors
     /// The socket's.
@@ -452,7 +459,7 @@ impl TlsStream {
         Ok(self.unsent.is_empty())
     }
 
-    /// Tells the client that nothing more comes, if its socket takes that.
+    /// Tells the client that nothing more follows, if its socket takes that.
     pub fn close(&mut self) {
         // The connection is gone in either case.
         let _ = self.contain(|stream| {
@@ -476,15 +483,15 @@ impl TlsStream {
     }
 }
 
-/// Where a socket is connected to, for the log.
+/// Returns the address of a socket's peer, for the log.
 fn peer_of(socket: &TcpStream) -> String {
     socket.peer_addr().map_or_else(|_| "unknown".to_owned(), |address| address.to_string())
 }
 
-/// What rustls says of plain text.
+/// The error of rustls for plain text.
 const NO_TLS: rustls::Error = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
 
-/// What is wrong with what a client has sent.
+/// Converts an error in a client's input.
 fn invalid(error: rustls::Error) -> io::Error {
     match error {
         NO_TLS => io::Error::new(io::ErrorKind::InvalidData, "what it sends is not TLS"),
@@ -492,7 +499,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     }
 }
 
-/// Adds what rustls has encoded to what is unsent.
+/// Adds bytes that rustls has encoded to the unsent bytes.
 fn encode(
     unsent: &mut Vec<u8>,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
@@ -535,7 +542,7 @@ mod tests {
 
     use super::*;
 
-    /// What it is asked for makes it panic, deep in rustls.
+    /// A resolver that panics when it is called, deep in rustls.
     #[derive(Debug)]
     struct Panics;
 

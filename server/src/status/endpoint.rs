@@ -1,7 +1,7 @@
 //! The metrics port's thread: an event loop over a bounded number of connections.
 //!
-//! Who connects and asks for nothing, asks slowly, or does not read, is closed after some seconds; and if
-//! many do, at once, in favour of who comes next.
+//! A client that sends no request, sends slowly or does not read is closed after some seconds. If there are
+//! many such clients, one is closed at once in favour of the next one.
 
 use std::{
     io,
@@ -23,8 +23,8 @@ use crate::{
     shared::server::Server, sockets::listening::bind_apart, verbose, warning_seldom,
 };
 
-/// When accepting has failed, for want of a descriptor mostly, it is tried again after this: no event tells
-/// when there is one.
+/// The time after which a failed accept is repeated. Usually descriptors are missing, and no event reports a
+/// free one.
 const ACCEPTS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The metrics port.
@@ -37,10 +37,10 @@ pub struct Endpoint {
 const FIRST_LISTENER: usize = usize::MAX - 1;
 
 impl Endpoint {
-    /// Listens where the configuration says; returns none if it says nowhere.
+    /// Listens at the configured places. Returns none if there are no such places.
     ///
     /// # Errors
-    /// What could not be bound, in words for the log.
+    /// The place that could not be bound, in words for the log.
     pub fn bind(config: &Config) -> Result<Option<Self>, String> {
         if config.metrics_port == 0 {
             return Ok(None);
@@ -89,7 +89,7 @@ impl Endpoint {
         }
     }
 
-    /// Accepts all that wait; says whether that went well.
+    /// Accepts all waiting connections, and returns whether that succeeded.
     fn accept_all(&self, peers: &mut Peers, now: Instant) -> bool {
         let mut went_well = true;
         for listener in &self.listeners {
@@ -110,7 +110,7 @@ impl Endpoint {
     }
 }
 
-/// Who is connected.
+/// The current connections.
 struct Peers {
     server: &'static Server,
     site: Site,
@@ -122,7 +122,7 @@ impl Peers {
         self.all.iter().map(|(_, peer)| peer.due()).min()
     }
 
-    /// Takes a connection in. If there are as many as may be, the one goes whose time would be over first.
+    /// Adds a connection. If there are too many, the one whose time would end first is removed.
     fn welcome(&mut self, socket: TcpStream, poll: &Poll, now: Instant) {
         let Ok(address) = socket.peer_addr() else { return };
         let address = std::net::SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -132,7 +132,7 @@ impl Peers {
         }
         let tls = match self.server.config.load().metrics_tls {
             false => None,
-            // None where CONFIG SET has just turned it off.
+            // None if CONFIG SET has just turned it off.
             true => match self.server.tls.load_full() {
                 None => return,
                 Some(tls) => Some(std::sync::Arc::clone(&tls.rules)),
@@ -144,7 +144,7 @@ impl Peers {
                 self.all.remove(index);
             }
         }
-        // A socket without it still works.
+        // A socket without this option still works.
         let _ = socket.set_nodelay(true);
         let Ok(peer) = Peer::new(socket, address, tls, now) else { return };
         let index = self.all.insert(peer);
@@ -154,7 +154,7 @@ impl Peers {
         }
     }
 
-    /// Has a connection do what it can. It may be gone.
+    /// Continues a connection as far as possible. It may be gone.
     fn go_on(&mut self, index: usize, now: Instant) {
         let Some(peer) = self.all.get_mut(index) else { return };
         if peer.go_on(now, &mut self.site) == Stays::Closed {
@@ -162,8 +162,7 @@ impl Peers {
         }
     }
 
-    /// Goes on with those whose time has come: answers that have waited are sent, and who has taken too long
-    /// is closed.
+    /// Continues connections whose time has come: sends answers that have waited, and closes slow clients.
     fn attend_due(&mut self, now: Instant) {
         let due: Vec<usize> =
             self.all.iter().filter(|(_, peer)| now >= peer.due()).map(|(index, _)| index).collect();

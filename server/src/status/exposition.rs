@@ -1,8 +1,8 @@
 //! Metrics in the text format of Prometheus.
 //!
-//! What INFO tells has the names that redis_exporter gives it, so that boards and alerts made for that fit;
-//! names that Prometheus's own rules object to are left out, or have no type. What Braid alone has begins
-//! with `braid_`.
+//! The figures of INFO have the names that redis_exporter gives them, so that existing boards and alerts fit.
+//! Names that Prometheus's own rules reject are left out, or have no type. Braid's own figures begin with
+//! `braid_`.
 
 use std::{collections::HashMap, fmt::Write as _, sync::atomic::Ordering};
 
@@ -15,12 +15,12 @@ use crate::{
     telemetry::{command_log::LogOf, split::Phase, stats::CommandCounts},
 };
 
-/// What Prometheus calls types.
+/// The metric types of Prometheus.
 #[derive(Clone, Copy)]
 enum Type {
     /// A level.
     Gauge,
-    /// What only grows.
+    /// A number that only grows.
     Counter,
     /// A counter whose name does not say so.
     Untyped,
@@ -42,7 +42,7 @@ impl Type {
 
 use Type::{Counter, Gauge, Histogram, Summary, Untyped};
 
-/// A field of INFO, the metric that it is, and what it says.
+/// A field of INFO, with its metric's name, type and help text.
 type Row = (&'static str, Type, &'static str, &'static str);
 
 const FROM_INFO: &[Row] = &[
@@ -416,7 +416,7 @@ const FROM_INFO: &[Row] = &[
     ),
 ];
 
-/// All metrics.
+/// Returns all metrics.
 pub fn text(server: &Server) -> String {
     let names: [&[u8]; 2] = [b"default", b"debug"];
     let info = info_text(&TABLE, server, names.into_iter());
@@ -425,7 +425,7 @@ pub fn text(server: &Server) -> String {
     text.family("redis_up", Gauge, "Whether the server answers.");
     text.sample("redis_up", &[], 1);
     for &(field, kind, name, help) in FROM_INFO {
-        // Values in units of their own have metrics of their own; those that are no number are labels.
+        // Values with units have metrics of their own. Values that are not numbers are labels.
         if let Some(value) = fields.get(field) {
             text.family(name, kind, help);
             text.sample(name, &[], value.trim_end_matches('%'));
@@ -446,7 +446,7 @@ pub fn text(server: &Server) -> String {
     text.0
 }
 
-/// Families of metrics, and samples of them.
+/// Families of metrics, with their samples.
 #[derive(Default)]
 struct Exposition(String);
 
@@ -478,7 +478,7 @@ impl Exposition {
     }
 }
 
-/// What INFO says in words: whether the last attempt has succeeded.
+/// Writes the fields of INFO that say in words whether the last attempt has succeeded.
 fn statuses(fields: &HashMap<&str, &str>, text: &mut Exposition) {
     for (field, name, help) in [
         (
@@ -538,7 +538,7 @@ fn keyspace(server: &Server, text: &mut Exposition) {
     }
 }
 
-/// A metric of each command, what it says, and where it is.
+/// A metric of each command: its name, its help text, its count and its unit.
 type CommandRow = (&'static str, &'static str, fn(&CommandCounts) -> u64, f64);
 
 const OF_COMMANDS: [CommandRow; 4] = [
@@ -630,7 +630,7 @@ fn latencies(server: &Server, text: &mut Exposition) {
     text.sample(&format!("{name}_count"), &[], n_calls);
 }
 
-/// Where the time of commands goes, while that is asked for.
+/// Writes the division of commands' time, if it is recorded.
 fn split(server: &Server, text: &mut Exposition) {
     if !server.config.load().latency_split {
         return;

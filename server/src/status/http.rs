@@ -1,4 +1,6 @@
-//! As much of HTTP/1.1 as a scraper and a browser need: requests without bodies, one after the other.
+//! The part of HTTP/1.1 that a scraper and a browser need.
+//!
+//! Requests have no bodies and come one after the other.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use httparse::{EMPTY_HEADER, Error, Header, Status};
@@ -11,15 +13,15 @@ const HEADERS_MAX: usize = 64;
 /// A request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for, without what follows a question mark.
+    /// The requested path, without the part after a question mark.
     pub path: String,
-    /// Only the head of the answer is wanted.
+    /// Whether only the head of the answer is wanted.
     pub wants_head_only: bool,
-    /// Under which name the server was asked: its host, without the port; none if the client does not say.
+    /// The host by which the client addresses the server, without the port, if given.
     pub host: Option<String>,
-    /// Who asks, with a password.
+    /// The name and password of the client.
     pub credentials: Option<Credentials>,
-    /// Whether the connection goes on.
+    /// Whether the connection stays open.
     pub keeps_alive: bool,
 }
 
@@ -32,40 +34,40 @@ pub struct Credentials {
     pub password: Vec<u8>,
 }
 
-/// A password is a secret.
+/// Hides the password, which is a secret.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Credentials(…)")
     }
 }
 
-/// What lies at the beginning of the input.
+/// The result of parsing the beginning of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// A request, which takes so many bytes.
+    /// A request, with its length in bytes.
     Request(Request, usize),
-    /// Not all of a request yet.
+    /// An incomplete request.
     Incomplete,
-    /// Nothing that is answered but by this. What follows is not read.
+    /// Input whose only answer is this code. Later input is not read.
     Refused(Code),
 }
 
-/// How a request is answered.
+/// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// As asked.
+    /// The requested content follows.
     Ok,
-    /// It cannot be understood.
+    /// The request cannot be understood.
     BadRequest,
-    /// The client has to say who it is.
+    /// The client must authenticate.
     Unauthorized,
-    /// The client may not have it.
+    /// The client may not see the content.
     Forbidden,
-    /// There is no such thing.
+    /// There is no such path.
     NotFound,
     /// Nothing here can be changed.
     MethodNotAllowed,
-    /// Nothing here takes a body.
+    /// No request here has a body.
     ContentTooLarge,
     /// The server is not known by that name.
     Misdirected,
@@ -110,7 +112,7 @@ pub fn parse(input: &[u8]) -> Parsed {
 fn read(request: &httparse::Request<'_, '_>) -> Result<Request, Code> {
     let headers = &*request.headers;
     let target = request.path.ok_or(Code::BadRequest)?;
-    // Before the method: what follows the head of such a request must not be read as another one.
+    // This precedes the method: bytes after the head of such a request must not be read as another request.
     let has_body = of(headers, "content-length").any(|length| length.iter().any(|&digit| digit != b'0'))
         || of(headers, "transfer-encoding").next().is_some();
     if has_body {
@@ -140,7 +142,9 @@ fn read(request: &httparse::Request<'_, '_>) -> Result<Request, Code> {
     Ok(Request { path, wants_head_only, host, credentials, keeps_alive })
 }
 
-/// The host of a `Host` header, in lower case and without the port and the brackets of an IPv6 address.
+/// The host of a `Host` header, in lower case.
+///
+/// It has no port, and no brackets of an IPv6 address.
 fn host_of(value: &[u8]) -> Result<String, Code> {
     let value = str::from_utf8(value.trim_ascii()).map_err(|_| Code::BadRequest)?.to_ascii_lowercase();
     let host = match value.strip_prefix('[') {
@@ -168,26 +172,26 @@ fn credentials(value: &[u8]) -> Result<Credentials, Code> {
     Ok(Credentials { user: decoded[..colon].to_vec(), password: decoded[colon + 1..].to_vec() })
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// How it went.
+    /// The status.
     pub code: Code,
     /// The type of its body.
     pub content_type: &'static str,
-    /// Headers of its own, each with its line end.
+    /// Additional headers, each with its line end.
     pub headers: &'static str,
     /// Its body.
     pub body: String,
 }
 
 impl Answer {
-    /// A line of text.
+    /// Creates an answer of one line of text.
     pub fn text(code: Code, line: &str) -> Self {
         Self { code, content_type: "text/plain; charset=utf-8", headers: "", body: format!("{line}\n") }
     }
 
-    /// Writes it.
+    /// Writes the answer.
     pub fn write(&self, wants_head_only: bool, keeps_alive: bool, out: &mut Vec<u8>) {
         let Self { code, content_type, headers, body } = self;
         let connection = if keeps_alive { "keep-alive" } else { "close" };
@@ -296,7 +300,7 @@ mod tests {
         assert_eq!(parse(&long), Parsed::Refused(Code::HeadTooLarge));
     }
 
-    /// Bytes that look a little like a request, and may be anything.
+    /// Returns bytes that resemble a request, and may be anything.
     fn garbage() -> Vec<u8> {
         const PIECES: &[&[u8]] = &[
             WHOLE,

@@ -1,4 +1,4 @@
-//! Who may see what: the users of access control, by HTTP basic authentication.
+//! The rights of visitors: the users of access control, by HTTP basic authentication.
 
 use std::{net::SocketAddr, sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -9,29 +9,30 @@ use crate::{
     shared::server::Server,
 };
 
-/// What a visitor may see.
+/// The parts of the status that a visitor may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// The slow log, as those who may run SLOWLOG GET.
+    /// The slow log, for users who may run SLOWLOG GET.
     pub slow_log: bool,
-    /// The hot keys, as those who may run HOTKEYS GET.
+    /// The hot keys, for users who may run HOTKEYS GET.
     pub hot_keys: bool,
 }
 
-/// Why somebody sees nothing.
+/// The refusal of a visitor.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is answered.
+    /// The code of the answer.
     pub code: Code,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
-    /// For how long the answer waits.
+    /// The time for which the answer waits.
     pub rest: Duration,
 }
 
-/// Says what a visitor may see who gives a name and a password, or none.
+/// Returns the parts of the status that a visitor may see.
 ///
-/// Who gives none is the default user, if that one needs no password. Metrics are for those who may run INFO.
+/// A visitor without a name and password is the default user, if that one needs no password. Metrics are for
+/// users who may run INFO.
 pub fn admit(
     server: &Server,
     credentials: Option<&Credentials>,
@@ -62,7 +63,7 @@ pub fn admit(
         },
     }?;
     sight(user).ok_or(Refusal {
-        // Somebody else may.
+        // Another user may see them.
         code: if credentials.is_some() { Code::Forbidden } else { Code::Unauthorized },
         why: "Metrics are for users who may run INFO.",
         rest: Duration::ZERO,
@@ -74,7 +75,7 @@ fn sight(user: &Arc<User>) -> Option<Sight> {
         .then(|| Sight { slow_log: may_run(user, "slowlog get"), hot_keys: may_run(user, "hotkeys get") })
 }
 
-/// Counts a password that did not fit, and logs it as AUTH's are.
+/// Counts a wrong password, and logs it like those of AUTH.
 fn note_failure(server: &Server, user: &[u8], from: SocketAddr) {
     server.failed_logins.fetch_add(1, Ordering::Relaxed);
     let client = format!("addr={from} name= cmd=metrics");

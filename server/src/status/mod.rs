@@ -1,7 +1,7 @@
-//! What operators see: metrics for Prometheus, a health check and a status page, over HTTP.
+//! The operators' view over HTTP: metrics for Prometheus, a health check and a status page.
 //!
-//! All of it is one thread's business, which serves no client and holds no shard. What it tells is read from
-//! counts that other threads write without it.
+//! One thread does all of this. It serves no client and holds no shard. It reads counts that other threads
+//! write independently of it.
 
 mod endpoint;
 mod exposition;

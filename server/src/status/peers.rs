@@ -1,5 +1,4 @@
-//! A connection of the metrics port: what has come of a request, what is left of an answer, and how long it
-//! may take.
+//! A connection of the metrics port: its request, its answer, and its time limits.
 
 use std::{
     io::{self, Read, Write},
@@ -13,14 +12,17 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::http::{Answer, HEAD_MAX_BYTES, Parsed, Request, parse};
 
-/// How long a request may take to come, a TLS handshake included, from when the connection began or the last
-/// answer was sent. So long a connection may be idle, too.
+/// The time in which a request must arrive, including a TLS handshake.
+///
+/// It starts with the connection or with the end of the last answer.
+///
+/// A connection may be idle for the same time.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
-/// How long an answer may take to be read.
+/// The time in which an answer must be read.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// After so many requests in a row others have their turn.
+/// The number of requests in a row after which other connections have their turn.
 const REQUESTS_A_TURN: usize = 8;
-/// A request is read in pieces of this.
+/// The size of the pieces in which a request is read.
 const PIECE_BYTES: usize = 2048;
 
 /// A connection.
@@ -31,10 +33,10 @@ pub struct Peer {
     input: Vec<u8>,
     answer: Vec<u8>,
     n_sent: usize,
-    /// The answer waits until then.
+    /// The time until which the answer waits.
     rests_until: Option<Instant>,
     closes: bool,
-    /// It is closed then, if nothing has happened.
+    /// The time at which it is closed if nothing has happened.
     due: Instant,
 }
 
@@ -43,13 +45,13 @@ pub struct Peer {
 pub struct Visitor {
     /// Its address.
     pub from: SocketAddr,
-    /// The address of this host that he has connected to, if the system says it.
+    /// The address of this host to which it has connected, if the system reports it.
     pub to: Option<IpAddr>,
-    /// How many passwords in a row did not fit.
+    /// The number of wrong passwords in a row.
     pub n_failures: u32,
 }
 
-/// What becomes of a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stays {
     /// It waits for its client, or for a moment.
@@ -58,14 +60,14 @@ pub enum Stays {
     Closed,
 }
 
-/// What answers requests. It says for how long the answer is to wait.
+/// A source of answers, with the time for which each must wait.
 pub trait Answers {
-    /// Answers a request of a visitor, whose count of failures it sets.
+    /// Answers a request of a visitor, and sets the visitor's count of failures.
     fn answer(&mut self, request: &Request, visitor: &mut Visitor) -> (Answer, Duration);
 }
 
 impl Peer {
-    /// One that has just come.
+    /// Creates a connection that was just accepted.
     ///
     /// # Errors
     /// If there can be no TLS session.
@@ -90,17 +92,17 @@ impl Peer {
         })
     }
 
-    /// The socket, to be registered.
+    /// The socket, for registration.
     pub fn socket(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
 
-    /// When something is to be done, whether or not its client does anything.
+    /// The time of the next action, whether or not its client does anything.
     pub fn due(&self) -> Instant {
         self.rests_until.unwrap_or(self.due)
     }
 
-    /// Does what can be done now.
+    /// Does all that is possible now.
     pub fn go_on(&mut self, now: Instant, site: &mut impl Answers) -> Stays {
         match self.try_to_go_on(now, site) {
             Ok(stays) => stays,
@@ -108,7 +110,7 @@ impl Peer {
                 if self.rests_until.is_none() && now >= self.due { Stays::Closed } else { Stays::Open }
             }
             Err(_) => {
-                // An alert may be left to say why there is no TLS session. Who does not read it does without.
+                // An alert may say why there is no TLS session. A client that does not read it does without.
                 let _ = self.flush();
                 Stays::Closed
             }
@@ -158,7 +160,7 @@ impl Peer {
         }
     }
 
-    /// Sends what is left of the answer.
+    /// Sends the rest of the answer.
     fn send(&mut self, now: Instant) -> io::Result<()> {
         self.flush()?;
         if self.answer.is_empty() {
@@ -184,7 +186,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends what TLS has to send.
+    /// Sends the output of TLS.
     fn flush(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         while tls.wants_write() {
@@ -193,7 +195,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Receives more of a request; returns how much, which is nothing if there will be no more.
+    /// Receives more of a request, and returns its length. It is 0 if there will be no more.
     fn receive(&mut self) -> io::Result<usize> {
         debug_assert!(self.input.len() < HEAD_MAX_BYTES, "a longer head is refused");
         let mut piece = [0; PIECE_BYTES];
@@ -214,7 +216,7 @@ impl Peer {
     }
 }
 
-/// Does something again that a signal has interrupted.
+/// Repeats an operation that a signal has interrupted.
 fn retried<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match attempt() {

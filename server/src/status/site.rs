@@ -1,4 +1,4 @@
-//! What there is at the metrics port, by path.
+//! The contents of the metrics port, by path.
 
 use std::{net::IpAddr, sync::atomic::Ordering, time::Duration};
 
@@ -14,23 +14,23 @@ use crate::{
     shared::server::Server,
 };
 
-/// The status page: it fetches `/status.json`, and nothing else.
+/// The status page. It fetches `/status.json`, and nothing else.
 const PAGE: &str = include_str!("page.html");
-/// What the page may do: only what is written in it, and nothing that comes from elsewhere.
+/// The permissions of the page: only its own code, and nothing from elsewhere.
 const PAGE_RULES: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
      Referrer-Policy: no-referrer\r\n";
-/// Has a browser ask for a name and a password.
+/// Makes a browser ask for a name and a password.
 const ASKS_FOR_PASSWORD: &str = "WWW-Authenticate: Basic realm=\"Braid\", charset=\"UTF-8\"\r\n";
 
-/// What there is.
+/// The contents of the metrics port.
 pub struct Site {
     server: &'static Server,
     snapshots: Snapshots,
 }
 
 impl Site {
-    /// That of a server.
+    /// Creates the contents for a server.
     pub fn new(server: &'static Server) -> Self {
         Self { server, snapshots: Snapshots::default() }
     }
@@ -55,8 +55,10 @@ impl Site {
         }
     }
 
-    /// Whether a request may be for this server by the host that it names. A browser that was led here under
-    /// a name of somebody else's, which now has this address, would show that one what it is answered.
+    /// Whether the host in a request is a name of this server.
+    ///
+    /// An attacker may lead a browser here under the attacker's own name, which now has this address. The
+    /// answer would be visible to the attacker.
     fn is_known_as(&self, host: &str, visitor: &Visitor) -> bool {
         let config = self.server.config.load();
         let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
@@ -67,7 +69,7 @@ impl Site {
             || config.metrics_hosts.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(host))
     }
 
-    /// Whether the server serves. Anyone may know.
+    /// Reports whether the server is serving. Any client may know.
     fn health(&self) -> Answer {
         match self.server.stopping.load(Ordering::Relaxed) {
             false => Answer::text(Code::Ok, "ok"),

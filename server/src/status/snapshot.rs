@@ -1,5 +1,7 @@
-//! What the status page shows, as JSON: totals and levels, of which the page makes rates, and what takes
-//! looking back: percentiles of the last seconds.
+//! The data of the status page, as JSON.
+//!
+//! It has totals and levels, from which the page computes rates, and percentiles of the last seconds, which
+//! need earlier records.
 
 use std::{
     collections::VecDeque,
@@ -17,28 +19,28 @@ use crate::{
     },
 };
 
-/// Percentiles are of about so long.
+/// The approximate time that percentiles cover.
 const WINDOW: Duration = Duration::from_secs(10);
-/// What was recorded is kept for so often within that.
+/// The interval between kept records within that time.
 const A_SAMPLE: Duration = Duration::from_secs(1);
-/// So many entries of the slow log are shown.
+/// The number of entries of the slow log that are shown.
 const SLOW_SHOWN: usize = 12;
-/// So many commands are shown, those that have taken the most time.
+/// The number of commands that are shown, those with the most time.
 const COMMANDS_SHOWN: usize = 12;
-/// Words longer than this are cut: a page is to be read.
+/// The length above which words are cut, so that the page stays readable.
 const WORD_MAX_BYTES: usize = 80;
 /// The percentiles that are shown.
 const PERCENTS: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9)];
 
-/// What is kept from one look to the next.
+/// The data that is kept from one request to the next.
 #[derive(Debug, Default)]
 pub struct Snapshots {
-    /// The oldest first, and no two closer together than [`A_SAMPLE`].
+    /// The records, oldest first, and no two closer together than [`A_SAMPLE`].
     recorded: VecDeque<(Instant, Latencies)>,
 }
 
 impl Snapshots {
-    /// The state of now.
+    /// Returns the current state.
     pub fn take(&mut self, server: &Server, sight: Sight) -> String {
         let recent = self.recent(server, Instant::now());
         let latency = recent.map(|recent| {
@@ -60,10 +62,10 @@ impl Snapshots {
         Value::Object(state).to_string()
     }
 
-    /// What was recorded lately, if commands have run.
+    /// The latencies of the last seconds, if commands have run.
     fn recent(&mut self, server: &Server, now: Instant) -> Option<Latencies> {
         let all = server.latencies(TABLE.all().iter().map(|command| command.id))?;
-        // The last one that is old enough is where the window begins.
+        // The window begins at the last record that is old enough.
         while self.recorded.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW) {
             self.recorded.pop_front();
         }
@@ -78,7 +80,7 @@ impl Snapshots {
     }
 }
 
-/// Fields of INFO that the page shows, by their names there. What is no number is left out.
+/// The fields of INFO that the page shows, by their names there. Fields that are not numbers are left out.
 const FIELDS: &[&str] = &[
     "uptime_in_seconds",
     "process_id",
@@ -125,7 +127,7 @@ fn figures(server: &Server) -> Map<String, Value> {
     figures
 }
 
-/// The number that a text is; a whole one without a fraction.
+/// The number in a text; a whole one without a fraction.
 fn number(text: &str) -> Option<Value> {
     text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from)).ok()
 }

@@ -1,8 +1,8 @@
-//! The logs of commands that were slow, or had a large request or reply: SLOWLOG and COMMANDLOG.
+//! The logs of slow commands and of large requests and replies: SLOWLOG and COMMANDLOG.
 //!
-//! Each thread has a ring for each log, behind a lock that is taken only to add an entry and to read: what is
-//! not logged meets none. Entries are numbered across threads, and numbers have no gaps, so the newest `n`
-//! are those with the last `n` numbers, whichever rings they are in.
+//! Each thread has a ring for each log. Its lock is taken only to add an entry and to read, so commands that
+//! are not logged take no lock. Entries are numbered across threads without gaps. So the newest `n` entries
+//! are those with the last `n` numbers, in whichever rings they are.
 
 use std::{
     collections::VecDeque,
@@ -17,10 +17,12 @@ use crossbeam_utils::CachePadded;
 
 use crate::config::Config;
 
-/// Below this a threshold is met by commands that run a batch at a time, so each has its own time taken.
+/// The threshold below which each command is timed alone.
+///
+/// Commands that run a batch at a time may reach it.
 const TIMED_ALONE_BELOW: Duration = Duration::from_millis(5);
 
-/// Which log.
+/// One of the three logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogOf {
     /// Commands that took long, in microseconds.
@@ -31,21 +33,21 @@ pub enum LogOf {
     LargeReplies,
 }
 
-/// A command that was logged.
+/// A logged command.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its number.
+    /// The entry's number.
     pub id: u64,
-    /// What it is of.
+    /// The contents of the entry.
     pub what: Noted,
 }
 
-/// What an entry says.
+/// The contents of an entry.
 #[derive(Debug)]
 pub struct Noted {
-    /// When it ended, in seconds.
+    /// The end of the command, in seconds of Unix time.
     pub unix_seconds: u64,
-    /// How long it took, in microseconds, or how many bytes there were.
+    /// The duration in microseconds, or the number of bytes.
     pub amount: u64,
     /// The command, as it is shown.
     pub words: Vec<Box<[u8]>>,
@@ -65,13 +67,13 @@ type Ring = VecDeque<Arc<Entry>>;
 #[derive(Debug)]
 struct Log {
     next_id: AtomicU64,
-    /// The entries before this one are gone, also where a ring still has them.
+    /// The number of the first kept entry. Earlier ones are gone, even if a ring still has them.
     first_kept: AtomicU64,
     rings: Box<[CachePadded<Mutex<Ring>>]>,
 }
 
 impl CommandLog {
-    /// Empty logs of so many threads.
+    /// Creates empty logs of `n_threads` threads.
     pub fn new(n_threads: usize) -> Self {
         let log = || Log {
             next_id: AtomicU64::new(0),
@@ -81,7 +83,7 @@ impl CommandLog {
         Self([log(), log(), log()])
     }
 
-    /// Adds an entry, as the newest of all threads, and lets go of what exceeds the length.
+    /// Adds the newest entry of all threads, and removes entries beyond the length.
     pub fn add(&self, log: LogOf, thread: usize, max_len: usize, what: Noted) {
         let log = self.log(log);
         let mut ring = lock(&log.rings[thread]);
@@ -91,7 +93,7 @@ impl CommandLog {
         log.drop_old(&mut ring);
     }
 
-    /// The newest entries, the newest first.
+    /// The newest entries, newest first.
     pub fn newest(&self, log: LogOf, count: usize) -> Vec<Arc<Entry>> {
         let log = self.log(log);
         let mut entries = Vec::new();
@@ -108,7 +110,7 @@ impl CommandLog {
         entries
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self, log: LogOf) -> usize {
         self.newest(log, usize::MAX).len()
     }
@@ -138,24 +140,24 @@ fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What is slow or large, as the configuration says. Each thread has its own copy, which changes with CONFIG
-/// SET.
+/// The configured thresholds of slow and large commands. Each thread has its own copy, which changes with
+/// CONFIG SET.
 #[derive(Debug)]
 pub struct Thresholds {
-    /// The shortest time that is logged as slow, in nanoseconds; `u64::MAX` if none is.
+    /// The shortest time that is logged as slow, in nanoseconds; `u64::MAX` for none.
     pub slow_nanos: AtomicU64,
-    /// The shortest time that the latency monitor hears of.
+    /// The shortest time that the latency monitor records.
     pub latency_nanos: AtomicU64,
-    /// The shortest time that one of the two hears of where commands that run together are timed together;
-    /// `u64::MAX` if each is timed alone.
+    /// The shortest time that is recorded for commands that are timed together. It is `u64::MAX` if each is
+    /// timed alone.
     pub together_nanos: AtomicU64,
     /// Whether each command is timed alone.
     pub times_each: AtomicBool,
-    /// What a request and a reply must have together before one of them can be large, in bytes.
+    /// The total bytes of request and reply from which one of them can be large.
     pub either_bytes: AtomicUsize,
-    /// The bytes of the smallest request that is logged.
+    /// The size of the smallest request that is logged, in bytes.
     pub request_bytes: AtomicUsize,
-    /// The bytes of the smallest reply that is.
+    /// The size of the smallest reply that is logged, in bytes.
     pub reply_bytes: AtomicUsize,
 }
 
@@ -174,12 +176,12 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Takes over what the configuration says.
+    /// Applies the configuration.
     pub fn configure(&self, config: &Config) {
         let nanos = |time: Option<Duration>| {
             time.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
         };
-        // A log without room takes nothing.
+        // A log without room accepts no entry.
         let slow = nanos(config.slowlog_log_slower_than.filter(|_| config.slowlog_max_len > 0));
         let latency = nanos(config.latency_monitor_threshold);
         let times_each = times_each(config);
@@ -199,7 +201,7 @@ impl Thresholds {
     }
 }
 
-/// Whether a configuration asks for each command's own time.
+/// Whether a configuration requires each command's own time.
 pub fn times_each(config: &Config) -> bool {
     let slow = config.slowlog_log_slower_than.filter(|_| config.slowlog_max_len > 0);
     [slow, config.latency_monitor_threshold].into_iter().flatten().any(|time| time < TIMED_ALONE_BELOW)

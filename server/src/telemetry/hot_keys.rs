@@ -1,9 +1,9 @@
-//! Which keys cost the most: HOTKEYS.
+//! The keys with the highest cost: HOTKEYS.
 //!
-//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised, so
-//! every command runs as a unit and is looked at ([`crate::run`]). A command that is sampled is added to its
-//! thread's own summaries, behind a lock that only HOTKEYS GET and the status page contend for. Summaries of
-//! all threads are merged when they are asked for.
+//! While keys are tracked, [`Server::attention`](crate::shared::server::Server::attention) is raised. So
+//! every command runs as a unit and passes the sampling ([`crate::run`]). A sampled command is added to its
+//! thread's own summaries. Their lock is contended only by HOTKEYS GET and the status page. The summaries of
+//! all threads are merged on request.
 
 use std::{
     sync::{
@@ -21,48 +21,49 @@ use crate::{
     telemetry::top_keys::{TopKeys, Weighed, heaviest},
 };
 
-/// Of a longer key nobody would want to read the name; and what is kept of keys has to be bounded.
+/// The maximum length of a tracked key. No one wants to read a longer name, and the kept memory must be
+/// bounded.
 const KEY_MAX_BYTES: usize = 4096;
 
-/// What HOTKEYS START asks for.
+/// The options of HOTKEYS START.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Time is tracked.
+    /// Whether time is tracked.
     pub time: bool,
-    /// Bytes are tracked.
+    /// Whether bytes are tracked.
     pub bytes: bool,
-    /// How many keys are shown of each.
+    /// The number of keys that are shown of each.
     pub count: usize,
-    /// After this it ends by itself.
+    /// The time after which tracking ends on its own.
     pub duration: Option<Duration>,
-    /// One of so many commands is looked at.
+    /// The sampling ratio: one of this many commands is sampled.
     pub sample: u32,
 }
 
-/// What the server had done at a moment, to tell how much of it was done meanwhile.
+/// The server's totals at a moment, from which later totals are subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The moment, in milliseconds of Unix time.
     pub unix_millis: u64,
-    /// The same by the clock that nobody sets.
+    /// The same by the steady clock.
     pub steady: Steady,
-    /// For how long commands have run, in microseconds.
+    /// The time for which commands have run, in microseconds.
     pub command_micros: u64,
-    /// Bytes read and written.
+    /// The number of bytes read and written.
     pub net_bytes: u64,
-    /// Processor time spent in the program and in the system, in microseconds.
+    /// Processor time in user mode and in system mode, in microseconds.
     pub processor_micros: [u64; 2],
 }
 
 impl Totals {
-    /// Returns the difference of two totals; the steady time of the result is the duration.
+    /// Returns the difference of two totals. The steady time of the result is the duration.
     fn since(self, began: Totals) -> Totals {
         let micros = |mode: usize| self.processor_micros[mode].saturating_sub(began.processor_micros[mode]);
         let millis = self.steady.0.saturating_sub(began.steady.0);
         Totals {
             unix_millis: millis,
             steady: Steady(millis),
-            // CONFIG RESETSTAT may have come between.
+            // CONFIG RESETSTAT may have come in between.
             command_micros: self.command_micros.saturating_sub(began.command_micros),
             net_bytes: self.net_bytes.saturating_sub(began.net_bytes),
             processor_micros: [micros(0), micros(1)],
@@ -70,24 +71,24 @@ impl Totals {
     }
 }
 
-/// What was found.
+/// The results of tracking.
 #[derive(Debug)]
 pub struct Report {
-    /// What was asked for.
+    /// The options of the request.
     pub asked: Asked,
-    /// Whether tracking goes on.
+    /// Whether tracking continues.
     pub is_active: bool,
-    /// When it began, in milliseconds of Unix time.
+    /// The start, in milliseconds of Unix time.
     pub began_unix_millis: u64,
-    /// What the server has done meanwhile, and for how many milliseconds.
+    /// The server's totals since then, with the duration in milliseconds.
     pub meanwhile: Totals,
-    /// The keys with the most time, in nanoseconds, the first first.
+    /// The keys with the most time, in nanoseconds, largest first.
     pub by_nanos: Vec<Weighed>,
     /// The keys with the most bytes.
     pub by_bytes: Vec<Weighed>,
 }
 
-/// Why nothing begins or is forgotten: keys are being tracked.
+/// The error of a start or a reset while keys are being tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InProgress;
 
@@ -113,10 +114,10 @@ impl Tracking {
     }
 }
 
-/// What one thread has found.
+/// The results of one thread.
 #[derive(Debug, Default)]
 struct OfThread {
-    /// One of so many commands is looked at, and after how many the next one is. Only the thread itself
+    /// The sampling ratio, and the number of commands to skip before the next sample. Only the thread itself
     /// counts down.
     sample: AtomicU32,
     n_to_skip: AtomicU32,
@@ -129,17 +130,17 @@ struct Found {
     by_bytes: TopKeys,
 }
 
-/// A sampled command.
+/// The cost of a sampled command.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// How long it took.
+    /// The duration.
     pub nanos: u64,
-    /// How many bytes its request and its reply have.
+    /// The total length of its request and its reply.
     pub bytes: u64,
 }
 
 impl HotKeys {
-    /// Nothing is tracked on so many threads.
+    /// Creates the state for `n_threads` threads, without tracking.
     pub fn new(n_threads: usize) -> Self {
         Self {
             is_active: AtomicBool::new(false),
@@ -154,7 +155,7 @@ impl HotKeys {
         self.is_active.load(Ordering::Relaxed)
     }
 
-    /// Begins. The caller raises the attention if that succeeds.
+    /// Starts tracking. The caller raises the attention if that succeeds.
     pub fn start(&self, asked: Asked, began: Totals) -> Result<(), InProgress> {
         let mut tracking = lock(&self.tracking);
         if self.is_active() {
@@ -170,18 +171,18 @@ impl HotKeys {
         Ok(())
     }
 
-    /// Ends; what was found stays. Returns false if nothing was under way; if not, the caller lowers the
-    /// attention.
+    /// Stops tracking and keeps the results. Returns false if none was under way; otherwise the caller lowers
+    /// the attention.
     pub fn stop(&self, ended: Totals) -> bool {
         self.end(ended, |_| true)
     }
 
-    /// Whether the time is over for which keys were to be tracked.
+    /// Whether the time for tracking is over.
     pub fn is_over(&self, now: Steady) -> bool {
         self.is_active() && lock(&self.tracking).as_ref().is_some_and(|tracking| tracking.is_over(now))
     }
 
-    /// Ends, likewise, if the time is over.
+    /// Stops tracking in the same way if its time is over.
     pub fn stop_if_over(&self, now: Totals) -> bool {
         self.end(now, |tracking| tracking.is_over(now.steady))
     }
@@ -198,7 +199,7 @@ impl HotKeys {
         }
     }
 
-    /// Forgets what was found.
+    /// Forgets the results.
     pub fn reset(&self) -> Result<(), InProgress> {
         let mut tracking = lock(&self.tracking);
         if self.is_active() {
@@ -209,11 +210,11 @@ impl HotKeys {
         Ok(())
     }
 
-    /// What was found, if keys are tracked or were.
+    /// The results, if keys are or were tracked.
     pub fn report(&self, now: Totals) -> Option<Report> {
         let tracking = lock(&self.tracking);
         let Tracking { asked, began, ended } = tracking.as_ref()?;
-        // Each thread is kept waiting for its own part only.
+        // Each thread waits only while its own part is read.
         let all = |of: fn(&Found) -> &TopKeys| {
             let of_threads = self.threads.iter();
             of_threads.flat_map(move |thread| of(&lock(&thread.found)).iter().collect::<Vec<_>>())
@@ -228,8 +229,8 @@ impl HotKeys {
         })
     }
 
-    /// Whether the thread looks at the next command. Samples are as far apart as chance has it, so that no
-    /// pattern of commands goes unseen.
+    /// Whether the thread samples the next command. The distances between samples are random, so that every
+    /// pattern of commands is seen.
     pub fn samples_next(&self, thread: usize) -> bool {
         let OfThread { sample, n_to_skip, .. } = &*self.threads[thread];
         match n_to_skip.load(Ordering::Relaxed).checked_sub(1) {

@@ -1,9 +1,9 @@
-//! How long commands take: a histogram for each command and thread.
+//! The latencies of commands: a histogram for each command and thread.
 //!
-//! A thread alone records in its histograms, and a reader sums those of all threads, so recording is a load
-//! and a store on a line that is its own. A histogram is allocated when its command first runs on its thread,
-//! and each of its powers of two when a run first takes so long: a kilobyte each, where all of them would be
-//! 24, with hundreds of commands and as many threads as cores.
+//! Only one thread records in its histograms, and a reader adds up those of all threads. So recording is a
+//! load and a store on a cache line of the thread's own. A histogram is allocated when its command first runs
+//! on its thread. Each of its powers of two is allocated when a run first takes that long, with one kilobyte.
+//! All of them together would be 24 kilobytes, with hundreds of commands and as many threads as cores.
 //!
 //! The crate `hdrhistogram`, which the bench uses, records through `&mut` and allocates all its counters at
 //! once.
@@ -12,29 +12,29 @@ use std::sync::OnceLock;
 
 use crate::telemetry::stats::Count;
 
-/// Values below are told apart to the nanosecond.
+/// Smaller values are distinguished to the nanosecond.
 const EXACT: u64 = 256;
-/// Above, each power of two is divided into so many slots: a figure is right to within 1 %, as in Redis.
+/// The slots of each larger power of two. A figure is exact to 1 %, as in Redis.
 const SLOTS_PER_OCTAVE: u64 = EXACT / 2;
-/// What takes longer counts as this, as in Redis: a second.
+/// The longest recorded time, as in Redis: a second. Longer times count as this.
 const LONGEST_NANOS: u64 = 1_000_000_000;
-/// How many slots there are.
+/// The number of slots.
 const N_SLOTS: usize = slot_of(MOST_NANOS) + 1;
-/// The power of two above the longest time, less one: the last time that is told apart.
+/// The last time that is distinguished: the power of two above the longest, less one.
 const MOST_NANOS: u64 = LONGEST_NANOS.next_power_of_two() - 1;
 
-/// The slot of a number of nanoseconds.
+/// Returns the slot of a number of nanoseconds.
 #[inline]
 const fn slot_of(nanos: u64) -> usize {
     if nanos < EXACT {
         return nanos as usize;
     }
-    // How many low bits do not matter: what is left is below `EXACT` and at least half of it.
+    // The number of insignificant low bits. The rest is below `EXACT` and at least half of it.
     let shift = EXACT.leading_zeros() - nanos.leading_zeros() + 1;
     (shift as u64 * SLOTS_PER_OCTAVE + (nanos >> shift)) as usize
 }
 
-/// The longest time that falls into a slot.
+/// Returns the longest time in a slot.
 const fn longest_of(slot: usize) -> u64 {
     let slot = slot as u64;
     if slot < EXACT {
@@ -44,7 +44,9 @@ const fn longest_of(slot: usize) -> u64 {
     ((slot - shift * SLOTS_PER_OCTAVE + 1) << shift) - 1
 }
 
-/// The counts of one power of two, or of one half of what is told apart to the nanosecond.
+/// The counts of one power of two.
+///
+/// For exact values, it is one half of those that are distinguished to the nanosecond.
 type Octave = [Count; SLOTS_PER_OCTAVE as usize];
 
 /// The latencies of one command on one thread.
@@ -58,7 +60,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Records that `n` commands took so many nanoseconds each. Only the owning thread may.
+    /// Records that `n` commands took `nanos` nanoseconds each. Only the owning thread may.
     #[inline]
     pub fn record(&self, nanos: u64, n: u64) {
         let slot = slot_of(nanos.min(LONGEST_NANOS));
@@ -67,14 +69,14 @@ impl Recorder {
         self.0[octave].get_or_init(new)[slot].add(n);
     }
 
-    /// What is counted: slots, and how many runs fell into each.
+    /// The slots, with the number of runs in each.
     fn counts(&self) -> impl Iterator<Item = (usize, &Count)> {
         let octaves = self.0.iter().enumerate();
         let used = octaves.filter_map(|(nth, octave)| Some((nth, octave.get()?)));
         used.flat_map(|(nth, octave)| (nth * octave.len()..).zip(octave.iter()))
     }
 
-    /// Starts over.
+    /// Resets all counts.
     pub fn reset(&self) {
         self.counts().for_each(|(_, count)| count.reset());
     }
@@ -88,7 +90,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// The sum of what threads have recorded; none if that is nothing.
+    /// The sum of the threads' records; none if there are no records.
     pub fn sum<'a>(recorders: impl Iterator<Item = &'a Recorder>) -> Option<Self> {
         let mut sum: Option<Vec<u64>> = None;
         for recorder in recorders {
@@ -100,8 +102,8 @@ impl Latencies {
         (n_calls > 0).then_some(Self { slots, n_calls })
     }
 
-    /// Those calls that were recorded after an earlier moment; none if there were none. After a reset all
-    /// calls are later.
+    /// The calls that were recorded after an earlier moment; none if there were none. After a reset all calls
+    /// are later.
     pub fn since(&self, before: &Latencies) -> Option<Self> {
         if before.slots.iter().zip(&self.slots).any(|(before, now)| before > now) {
             return Some(self.clone());
@@ -112,7 +114,7 @@ impl Latencies {
         (n_calls > 0).then_some(Self { slots, n_calls })
     }
 
-    /// How many calls were recorded.
+    /// The number of recorded calls.
     pub fn n_calls(&self) -> u64 {
         self.n_calls
     }
@@ -128,8 +130,9 @@ impl Latencies {
         longest_of(self.slots.iter().position(reaches).expect("there are as many calls as slots count"))
     }
 
-    /// Pairs of a time in seconds and the number of calls that took no longer, for times that double from
-    /// about a microsecond to a second: always the same times.
+    /// Pairs of a time in seconds and the number of calls that took no longer.
+    ///
+    /// The times double from about a microsecond to a second, and are always the same.
     pub fn in_octaves(&self) -> impl Iterator<Item = (f64, u64)> {
         (10..=LONGEST_NANOS.ilog2() + 1).map(|octave| {
             let bound = slot_of((1 << octave) - 1);
@@ -137,8 +140,9 @@ impl Latencies {
         })
     }
 
-    /// Pairs of a time in microseconds and the number of calls that took no longer, for times that double
-    /// from one microsecond on. A pair that would repeat the number of the one before is left out.
+    /// Pairs of a time in microseconds and the number of calls that took no longer.
+    ///
+    /// The times double from one microsecond on. A pair with the same number as the one before is left out.
     pub fn cumulative(&self) -> Vec<(u64, u64)> {
         let mut pairs: Vec<(u64, u64)> = Vec::new();
         let (mut slot, mut n_calls) = (0, 0);
@@ -206,7 +210,7 @@ mod tests {
         let now = Latencies::sum(std::iter::once(&recorder)).unwrap();
         let later = now.since(&before).unwrap();
         assert_eq!((later.n_calls(), later.percentile_nanos(1.0) / 100_000), (2, 50));
-        // Everything came after a reset.
+        // All calls came after a reset.
         assert_eq!(before.since(&now).unwrap().n_calls(), 3);
     }
 

@@ -1,4 +1,4 @@
-//! The latency monitor: when something took longer than `latency-monitor-threshold`, by kinds of events.
+//! The latency monitor: events that took longer than `latency-monitor-threshold`, by kind.
 //!
 //! The lock is taken only for an event over the threshold, and by LATENCY.
 
@@ -7,17 +7,17 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-/// A command that is not said to be fast.
+/// A command without the flag of fast commands.
 pub const COMMAND: &str = "command";
 /// A command of constant or logarithmic time.
 pub const FAST_COMMAND: &str = "fast-command";
-/// A thread's turn at removing keys that have expired.
+/// A thread's turn at removing expired keys.
 pub const EXPIRE_CYCLE: &str = "expire-cycle";
-/// A thread's turn at removing keys to make room.
+/// A thread's turn at evicting keys.
 pub const EVICTION_CYCLE: &str = "eviction-cycle";
-/// The removal of one key to make room.
+/// The eviction of one key.
 pub const EVICTION_DEL: &str = "eviction-del";
-/// A turn of an I/O thread's loop: for so long its clients have waited.
+/// A turn of an I/O thread's loop, during which its clients have waited.
 pub const LOOP: &str = "loop";
 
 /// A write to the append-only file.
@@ -26,29 +26,29 @@ pub const AOF_WRITE: &str = "aof-write";
 pub const AOF_WRITE_ACTIVE_CHILD: &str = "aof-write-active-child";
 /// The same at other times.
 pub const AOF_WRITE_ALONE: &str = "aof-write-alone";
-/// A sync of the append-only file that replies wait for.
+/// A sync of the append-only file for which replies wait.
 pub const AOF_FSYNC_ALWAYS: &str = "aof-fsync-always";
-/// A new base gets its name, and the manifest names it.
+/// The renaming of a new base, and its entry in the manifest.
 pub const AOF_RENAME: &str = "aof-rename";
 
-/// How many samples of an event are kept, as in Redis.
+/// The number of samples of an event that are kept, as in Redis.
 const N_SAMPLES: usize = 160;
 
-/// The longest that an event took within a second.
+/// The longest duration of an event within a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The second.
     pub unix_seconds: u64,
-    /// Milliseconds.
+    /// The duration in milliseconds.
     pub millis: u64,
 }
 
 /// The samples of an event.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// The oldest first, and never none.
+    /// The samples, oldest first. There is at least one.
     pub samples: VecDeque<Sample>,
-    /// The longest ever, in milliseconds.
+    /// The longest duration ever, in milliseconds.
     pub max: u64,
 }
 
@@ -70,12 +70,12 @@ impl Series {
 /// The events, by name.
 pub type AllSeries = BTreeMap<&'static str, Series>;
 
-/// What has taken long.
+/// The events that took long.
 #[derive(Debug, Default)]
 pub struct LatencyMonitor(Mutex<AllSeries>);
 
 impl LatencyMonitor {
-    /// Notes that an event took so long.
+    /// Adds a sample of an event.
     pub fn add(&self, event: &'static str, sample: Sample) {
         self.lock().entry(event).or_default().add(sample);
     }
@@ -91,7 +91,7 @@ impl LatencyMonitor {
         events.iter().find(|(name, _)| name.as_bytes() == event).map(|(_, series)| series.clone())
     }
 
-    /// Forgets the events that are `meant`; returns how many there were.
+    /// Forgets the events that `meant` selects, and returns how many there were.
     pub fn forget(&self, meant: impl Fn(&str) -> bool) -> usize {
         let mut events = self.lock();
         let n_before = events.len();

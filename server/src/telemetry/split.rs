@@ -1,17 +1,18 @@
-//! Where the time of a command goes, from when its thread could have read it until its reply has left:
-//! `latency-split`.
+//! `latency-split`: the division of a command's time into phases.
 //!
-//! What is read at once is followed as one, and put down to the family of its first command. It is followed
+//! The time is from when its thread could read it until its reply has left.
+//!
+//! The input of one read is followed as one, and counted for the family of its first command. It is followed
 //! in one place at a time: its connection, or the node in which it is under way.
 
 use std::time::Instant;
 
 use crate::catalog::Group;
 
-/// What time goes into.
+/// A phase of a command's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its thread has other work: sockets that come before it, before it runs and when its node is back.
+    /// Its thread has other work. Other sockets come first, before it runs and when its node is back.
     Queue,
     /// It waits for shards that others hold, or for a heavy-work thread.
     Shards,
@@ -22,10 +23,10 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them, in order.
+    /// All phases, in order.
     pub const ALL: [Phase; 4] = [Phase::Queue, Phase::Shards, Phase::Run, Phase::Socket];
 
-    /// As INFO calls it.
+    /// The name of the phase in INFO.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Queue => "queue",
@@ -36,28 +37,28 @@ impl Phase {
     }
 }
 
-/// What is followed.
+/// The times of followed input.
 #[derive(Debug)]
 pub struct Split {
-    /// The family of the first command, once that is known.
+    /// The family of the first command, once it is known.
     pub family: Option<Group>,
     nanos: [u64; 4],
     since: Instant,
 }
 
 impl Split {
-    /// Nothing has happened since a moment.
+    /// Begins at a moment, with no time recorded.
     pub fn begin(since: Instant) -> Self {
         Self { family: None, nanos: [0; 4], since }
     }
 
-    /// Puts down the time since the last moment.
+    /// Attributes the time since the last moment to a phase.
     pub fn pass(&mut self, phase: Phase, now: Instant) {
         self.nanos[phase as usize] += now.saturating_duration_since(self.since).as_nanos() as u64;
         self.since = now;
     }
 
-    /// Adds what a node was followed for that is back now.
+    /// Adds the times of a node that has returned.
     pub fn take_back(&mut self, mut part: Split, now: Instant) {
         part.pass(Phase::Queue, now);
         self.nanos.iter_mut().zip(part.nanos).for_each(|(nanos, more)| *nanos += more);

@@ -1,4 +1,4 @@
-//! Where the time of commands goes, by family and phase: what a thread has recorded.
+//! The division of commands' time by family and phase, as a thread has recorded it.
 
 use std::sync::OnceLock;
 
@@ -13,24 +13,24 @@ use crate::{
 /// A recorder for each phase.
 type OfFamily = [Recorder; Phase::ALL.len()];
 
-/// What one thread has recorded, by families. Those that do not come there take no room.
+/// One thread's records, by family. Families without records use no memory.
 #[derive(Debug, Default)]
 pub struct Splits([OnceLock<Box<OfFamily>>; Group::ALL.len()]);
 
 impl Splits {
-    /// Records how long each phase took. Only the owning thread may.
+    /// Records the duration of each phase. Only the owning thread may.
     pub fn record(&self, family: Group, nanos: [u64; Phase::ALL.len()]) {
         let recorders = self.0[family as usize].get_or_init(Box::default);
         recorders.iter().zip(nanos).for_each(|(recorder, nanos)| recorder.record(nanos, 1));
     }
 
-    /// Starts over.
+    /// Resets all records.
     pub fn reset(&self) {
         let recorders = self.0.iter().filter_map(OnceLock::get).flat_map(|recorders| recorders.iter());
         recorders.for_each(Recorder::reset);
     }
 
-    /// What several threads have recorded of a family and a phase; none if that is nothing.
+    /// The sum of several threads' records of a family and a phase, if any.
     pub fn sum<'a>(
         threads: impl Iterator<Item = &'a Splits>,
         family: Group,

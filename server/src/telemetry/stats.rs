@@ -1,4 +1,4 @@
-//! Statistics that INFO sums over threads.
+//! The threads' statistics, which INFO adds up.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ use crate::{
     telemetry::{command_log::Thresholds, latency::Recorder, splits::Splits},
 };
 
-/// How many different first words of error replies a thread counts.
+/// The number of different first words of error replies that a thread counts.
 const ERROR_CODES_MAX: usize = 128;
 
 /// A number that one thread counts and others read.
@@ -25,13 +25,13 @@ const ERROR_CODES_MAX: usize = 128;
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds. Only the owning thread may: there is no read-modify-write, so two would lose counts.
+    /// Adds. Only the owning thread may: there is no read-modify-write, so two threads would lose counts.
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
     }
 
-    /// Takes something off what was added.
+    /// Subtracts from the count.
     #[inline(always)]
     pub fn sub(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
@@ -48,111 +48,111 @@ impl Count {
     }
 }
 
-/// How often a command was called, and what came of it.
+/// The number of calls of a command, and their results.
 #[derive(Debug, Default)]
 pub struct CommandCounts {
-    /// Runs.
+    /// The number of runs.
     pub calls: Count,
     /// Nanoseconds: see [`ThreadStats::took`].
     pub nanos: Count,
-    /// Refused before running.
+    /// The number of refusals before a run.
     pub rejected: Count,
-    /// Ended in an error.
+    /// The number of runs that ended in an error.
     pub failed: Count,
 }
 
-/// What one thread counts. Each thread has its own lines.
+/// The statistics of one thread, on cache lines of its own.
 #[derive(Debug)]
 pub struct ThreadStats {
-    /// By their numbers.
+    /// The commands' counts, by command number.
     pub commands: Box<[CommandCounts]>,
-    /// How long commands took, by the same number; those that ran on this thread.
+    /// The commands' latencies on this thread, by command number.
     pub latencies: Box<[OnceLock<Recorder>]>,
     /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with
     /// CONFIG SET.
     pub tracks_latency: AtomicBool,
-    /// Where the time of commands went.
+    /// The division of the commands' time.
     pub splits: Splits,
-    /// Whether that is asked for (`latency-split`). A copy likewise.
+    /// Whether it is recorded (`latency-split`). This is a copy, too.
     pub splits_latency: AtomicBool,
-    /// What is slow or large. A copy likewise.
+    /// The thresholds of slow and large commands. These are copies, too.
     pub thresholds: Thresholds,
-    /// The most bytes that the thread's scripts, or its functions, may have in Lua.
+    /// The maximum of bytes that the thread's scripts, or its functions, may have in Lua.
     pub lua_memory_limit: AtomicUsize,
-    /// Clients for whom more bytes of replies wait are closed (`client-output-buffer-limit`). A copy like
-    /// that.
+    /// The bytes of waiting replies above which a client is closed (`client-output-buffer-limit`). This is a
+    /// copy, too.
     pub output_limit: AtomicUsize,
-    /// Connections that became clients.
+    /// The number of connections that became clients.
     pub connections: Count,
-    /// Connections refused over `maxclients`.
+    /// The number of connections refused because of `maxclients`.
     pub refused: Count,
-    /// Bytes read.
+    /// The number of bytes read.
     pub bytes_in: Count,
-    /// Bytes written.
+    /// The number of bytes written.
     pub bytes_out: Count,
-    /// Reads.
+    /// The number of reads.
     pub reads: Count,
-    /// Writes.
+    /// The number of writes.
     pub writes: Count,
-    /// Keys that were looked up and found.
+    /// The number of looked-up keys that were found.
     pub hits: Count,
-    /// Keys that were looked up in vain.
+    /// The number of looked-up keys that were not found.
     pub misses: Count,
-    /// Changes of keys: Redis's `dirty`. It is never reset.
+    /// The number of changes to keys: Redis's `dirty`. It is never reset.
     pub changes: Count,
-    /// Keys that were removed to make room.
+    /// The number of evicted keys.
     pub evicted: Count,
-    /// Clients that were closed because all together took too much memory.
+    /// The number of clients closed because all together used too much memory.
     pub evicted_clients: Count,
-    /// Error replies.
+    /// The number of error replies.
     pub errors: Count,
-    /// Commands found their shard held and waited.
+    /// The number of commands that found their shard held and waited.
     pub delegated: Count,
-    /// Commands that were kept until the end of a pause.
+    /// The number of commands that were kept until the end of a pause.
     pub postponed: Count,
-    /// Offloaded commands that have pinned their values and wait for their work to be done, as of the
-    /// thread's last look.
+    /// The number of offloaded commands with pinned values that wait for their work. It is as of the thread's
+    /// last check.
     pub offloaded_waiting: AtomicU64,
-    /// Commands that ran where no sockets are served, because they were expected to take long.
+    /// The number of commands expected to be long that ran on threads without sockets.
     pub offloaded: Count,
-    /// Connections that went on with another thread.
+    /// The number of connections handed over to another thread.
     pub handed_over: Count,
-    /// TLS handshakes that have succeeded.
+    /// The number of TLS handshakes that succeeded.
     pub handshakes: Count,
-    /// TLS handshakes that have not.
+    /// The number of TLS handshakes that failed.
     pub failed_handshakes: Count,
-    /// Passwords that did not fit.
+    /// The number of wrong passwords.
     pub failed_auths: Count,
-    /// Commands that their users may not run.
+    /// The number of commands that their users may not run.
     pub denied_commands: Count,
-    /// Commands on keys that their users may not use.
+    /// The number of commands on keys that their users may not use.
     pub denied_keys: Count,
-    /// Commands on channels that their users may not use.
+    /// The number of commands on channels that their users may not use.
     pub denied_channels: Count,
-    /// Certificates that name no user who is on.
+    /// The number of certificates that name no enabled user.
     pub denied_certificates: Count,
-    /// Turns of its event loop.
+    /// The number of turns of its event loop.
     pub turns: Count,
-    /// For how long its event loop had something to do, in nanoseconds, as of its last cron. Waiting for a
-    /// processor counts.
+    /// The time with work in its event loop, in nanoseconds, as of its last cron. Waiting for a processor
+    /// counts.
     pub busy_nanos: Count,
-    /// For how long it has looked for keys that have expired, in nanoseconds.
+    /// The time for which it has searched expired keys, in nanoseconds.
     pub expiry_nanos: Count,
-    /// How often it has left off before it had looked everywhere.
+    /// How often it has stopped before it had searched everything.
     pub expiry_caps: Count,
-    /// Of a million keys with a deadline that it looked at lately, how many had expired.
+    /// How many of a million recently visited keys with a deadline had expired.
     pub stale_millionths: AtomicU64,
-    /// Clients closed for `client-query-buffer-limit`.
+    /// The number of clients closed because of `client-query-buffer-limit`.
     pub input_limit_closes: Count,
-    /// Clients closed for `client-output-buffer-limit`.
+    /// The number of clients closed because of `client-output-buffer-limit`.
     pub output_limit_closes: Count,
-    /// Error replies by their first word. The list is replaced when a word is new: only the owning thread
+    /// Error replies by their first word. The list is replaced when a word is new. Only the owning thread
     /// does that.
     pub by_error: ArcSwap<Vec<(Box<str>, Arc<Count>)>>,
 }
 
 impl ThreadStats {
-    /// Nothing counted yet, of so many commands.
+    /// Creates empty statistics for `n_commands` commands.
     pub fn new(n_commands: usize) -> Self {
         Self {
             commands: (0..n_commands).map(|_| CommandCounts::default()).collect(),
@@ -198,20 +198,20 @@ impl ThreadStats {
         }
     }
 
-    /// Takes over the settings of which each thread has a copy.
+    /// Applies the settings of which each thread has a copy.
     pub fn configure(&self, config: &Config) {
         self.tracks_latency.store(config.latency_tracking, Ordering::Relaxed);
         let limit = config.client_output_buffer_limit.normal.hard();
         self.output_limit.store(limit as usize, Ordering::Relaxed);
         if !self.splits_latency.swap(config.latency_split, Ordering::Relaxed) {
-            // It begins, or there is nothing.
+            // Recording begins now, or there are no records.
             self.splits.reset();
         }
         self.thresholds.configure(config);
         self.lua_memory_limit.store(config.lua_memory_limit, Ordering::Relaxed);
     }
 
-    /// Notes that a command ran `n` times, and that each run took so long.
+    /// Records that a command ran `n` times, for `nanos` each time.
     ///
     /// Commands that run where they were read are measured a batch at a time, and share its time evenly.
     #[inline]
@@ -230,7 +230,7 @@ impl ThreadStats {
         let by_error = self.by_error.load();
         match by_error.iter().find(|(known, _)| **known == *code) {
             Some((_, count)) => count.add(1),
-            // Scripts may make up codes; an exporter is not to be flooded with them.
+            // Scripts may invent codes, and an exporter must not be flooded with them.
             None if by_error.len() < ERROR_CODES_MAX => {
                 let mut more: Vec<_> = Vec::clone(&by_error);
                 let count = Arc::new(Count::default());
@@ -288,33 +288,33 @@ impl ThreadStats {
     }
 }
 
-/// What happens a second, on average over the last moments.
+/// Rates per second, averaged over the last samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Commands.
+    /// The number of commands.
     pub commands: u64,
-    /// Bytes read.
+    /// The number of bytes read.
     pub bytes_in: u64,
-    /// Bytes written.
+    /// The number of bytes written.
     pub bytes_out: u64,
-    /// Turns of event loops.
+    /// The number of turns of event loops.
     pub turns: u64,
-    /// For how long those had something to do, in nanoseconds.
+    /// The time for which those had work, in nanoseconds.
     pub busy_nanos: u64,
 }
 
-/// Turns totals that are read now and then into rates.
+/// Turns periodically sampled totals into rates.
 #[derive(Debug, Default)]
 pub struct RateSampler {
-    /// Time in milliseconds, and the totals then; the oldest first.
+    /// The times in milliseconds, and the totals at those times, oldest first.
     samples: VecDeque<(u64, Rates)>,
 }
 
 impl RateSampler {
-    /// How many samples the average is over, as in Redis.
+    /// The number of samples in the average, as in Redis.
     const N_SAMPLES: usize = 16;
 
-    /// Notes the totals at a time.
+    /// Records the totals at a time.
     pub fn note(&mut self, now_millis: u64, totals: Rates) {
         // Totals that have shrunk were reset.
         if self.samples.back().is_some_and(|(_, last)| last.commands > totals.commands) {
@@ -342,7 +342,7 @@ impl RateSampler {
     }
 }
 
-/// A thread's statistics on lines of their own.
+/// A thread's statistics on cache lines of their own.
 pub type PaddedStats = CachePadded<ThreadStats>;
 
 #[cfg(test)]

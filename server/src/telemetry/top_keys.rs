@@ -2,22 +2,22 @@
 //! (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
 //! 2005).
 //!
-//! A summary has room for [`CAPACITY`] keys. A key that is new to a full summary takes the place of the
-//! lightest one, and starts with its weight as a debt. So a key with more than `1 / CAPACITY` of the weight
-//! of all is always in it, and its weight less its debt is never more than what it really had.
+//! A summary has room for [`CAPACITY`] keys. A new key replaces the lightest one of a full summary, and
+//! starts with its weight as a debt. So a key with more than `1 / CAPACITY` of the total weight is always in
+//! it. Its weight less its debt never exceeds its real weight.
 
 use std::{collections::HashMap, sync::Arc};
 
-/// How many keys a summary has room for.
+/// The number of keys in a summary.
 pub const CAPACITY: usize = 1024;
 
 /// The heaviest keys of a stream.
 #[derive(Debug, Default)]
 pub struct TopKeys {
-    /// In the order in which they came.
+    /// The entries, in the order of their arrival.
     entries: Vec<Entry>,
-    /// Entries by their numbers, as a binary heap: the lightest first, and none lighter than the one at half
-    /// its place.
+    /// Indices of entries, as a binary heap with the lightest first. None is lighter than the one at half its
+    /// position.
     heap: Vec<usize>,
     by_key: HashMap<Arc<[u8]>, usize>,
 }
@@ -26,9 +26,9 @@ pub struct TopKeys {
 struct Entry {
     key: Arc<[u8]>,
     weight: u64,
-    /// How much of the weight may belong to keys whose place it has taken.
+    /// The part of the weight that may belong to keys that it has replaced.
     debt: u64,
-    /// Where in the heap it is.
+    /// Its position in the heap.
     at: usize,
 }
 
@@ -44,7 +44,7 @@ impl TopKeys {
         self.sink(self.entries[entry].at);
     }
 
-    /// The keys, with the weight that each has had at least.
+    /// The keys, each with the minimum of its weight.
     pub fn iter(&self) -> impl Iterator<Item = Weighed> {
         self.entries.iter().map(|entry| (Arc::clone(&entry.key), entry.weight - entry.debt))
     }
@@ -74,7 +74,7 @@ impl TopKeys {
         self.entries[self.heap[at]].weight
     }
 
-    /// Brings an entry that is new, and weighs nothing, to where it belongs.
+    /// Moves a new entry without weight to its place.
     fn rise(&mut self, mut at: usize) {
         while at > 0 && self.weight_at(at) < self.weight_at((at - 1) / 2) {
             self.swap(at, (at - 1) / 2);
@@ -82,7 +82,7 @@ impl TopKeys {
         }
     }
 
-    /// Brings an entry that has become heavier to where it belongs.
+    /// Moves an entry that has become heavier to its place.
     fn sink(&mut self, mut at: usize) {
         loop {
             let children = 2 * at + 1..(2 * at + 3).min(self.heap.len());
@@ -106,8 +106,7 @@ impl TopKeys {
 /// A key with its weight.
 pub type Weighed = (Arc<[u8]>, u64);
 
-/// The `count` heaviest keys of what several streams had, the heaviest first. Keys without weight are left
-/// out.
+/// Returns the `count` heaviest keys of several streams, heaviest first. Keys without weight are left out.
 pub fn heaviest(all: impl Iterator<Item = Weighed>, count: usize) -> Vec<Weighed> {
     let mut weights: HashMap<Arc<[u8]>, u64> = HashMap::new();
     for (key, weight) in all {
@@ -138,7 +137,7 @@ mod tests {
         }
         let found = heaviest(summary.iter(), 1);
         let [(hot, weight)] = &found[..] else { panic!("{found:?}") };
-        // What it had before it came to stay is not told apart from what others had.
+        // Its weight before it stayed cannot be told from the weight of other keys.
         assert_eq!(&hot[..], b"hot");
         assert!((90_000..=100_000).contains(weight), "{weight}");
         assert!(summary.entries.len() == CAPACITY && summary.by_key.len() == CAPACITY);

@@ -1,4 +1,4 @@
-//! Commands parsed ahead: what is read at once is parsed, prefetched and run by the batch.
+//! Commands parsed ahead: the input of one read is parsed, prefetched and run in batches.
 
 use std::{cell::Cell, ops::Range};
 
@@ -18,10 +18,11 @@ use crate::{
     telemetry::stats::ThreadStats,
 };
 
-/// How many commands are parsed ahead, prefetched together and then run.
+/// The number of commands that are parsed ahead, prefetched together and then run.
 const BATCH: usize = 32;
 
-/// With so many keys a batch is full: the lines of more would push each other out of the first cache.
+/// The number of keys that fills a batch. The cache lines of more keys would evict each other from the
+/// first-level cache.
 const BATCH_KEYS: usize = 64;
 
 /// Commands parsed ahead.
@@ -29,22 +30,23 @@ const BATCH_KEYS: usize = 64;
 pub(super) struct Batch {
     words: Vec<Arg>,
     pub(super) commands: Vec<Parsed>,
-    /// Where the keys of the commands live: the first ones, and the others of commands that name all theirs.
+    /// The places of the commands' keys. They are each first key, and all keys of commands that name all
+    /// theirs.
     keys: Vec<Routed>,
-    /// Commands of which all keys were looked for, by rising number, and where in `keys` those are.
+    /// Commands of which all keys were looked up, with their range in `keys`. Their indices rise.
     with_all_keys: Vec<(usize, Range<usize>)>,
-    /// Commands whose time is not measured with the batch, a bit each: they do not run, or not here.
+    /// Commands whose time is not measured with the batch, one bit each. They do not run, or run elsewhere.
     unmeasured: Cell<u32>,
-    /// How many of those that are measured with the batch its client's record counts already.
+    /// How many commands measured with the batch the client's record already counts.
     n_counted: Cell<usize>,
-    /// A command that an earlier batch ended with: the next one mostly begins with it.
+    /// The last command of an earlier batch. Usually the next batch begins with it.
     recent: Option<&'static Registered>,
 }
 
-/// What an earlier request was like: mostly a pipeline repeats one command.
+/// The form of an earlier request. Usually a pipeline repeats one command.
 struct Last {
     command: &'static Registered,
-    /// Where in the input its name starts.
+    /// The start of its name in the input.
     name_at: usize,
     pattern: Option<Pattern>,
 }
@@ -55,7 +57,7 @@ impl Last {
     }
 }
 
-/// The last first key, in the input: a pipeline that repeats a key as well finds it once.
+/// The last first key, by its position in the input. A pipeline that repeats a key looks it up once.
 #[derive(Clone, Copy)]
 struct LastKey {
     at: usize,
@@ -72,7 +74,7 @@ impl LastKey {
     }
 }
 
-/// Looks for keys ahead of the commands that name them.
+/// Looks keys up ahead of the commands that name them.
 struct Lookout<'a> {
     server: &'a Server,
     db: Db,
@@ -80,8 +82,10 @@ struct Lookout<'a> {
 }
 
 impl Lookout<'_> {
-    /// Finds out where a command's first key lives, and asks for what its look-up touches first. It is added
-    /// to `keys`, unless it has just been met. The command lies `at` a place of the input.
+    /// Finds the place of a command's first key, and prefetches the start of its look-up.
+    ///
+    /// The place is added to `keys`, unless it is the same as the last one. The command lies `at` this offset
+    /// of the input.
     #[inline(always)]
     fn look(
         &mut self,
@@ -107,7 +111,7 @@ impl Lookout<'_> {
         Some(lives)
     }
 
-    /// Finds out where all keys of a command live, likewise; says which of `keys` they are.
+    /// Finds the places of all keys of a command in the same way. Returns their range in `keys`.
     #[inline(never)]
     fn look_for_all(&self, command: &Registered, words: Words<'_>, keys: &mut Vec<Routed>) -> Range<usize> {
         let first = keys.len();
@@ -128,12 +132,12 @@ impl Lookout<'_> {
 /// A parsed command.
 pub(super) struct Parsed {
     pub(super) found: Found,
-    /// Where in the input it lies.
+    /// The start of the command in the input.
     pub(super) start: usize,
     pub(super) end: usize,
     first_word: usize,
     pub(super) n_words: usize,
-    /// Where its first key lives, if its first argument is one.
+    /// The place of its first key, if its first argument is one.
     pub(super) routed: Option<Routed>,
 }
 
@@ -151,7 +155,7 @@ impl Batch {
         self.commands.len() >= BATCH || self.keys.len() >= BATCH_KEYS
     }
 
-    /// Adds the request that lies at `range` of the input, and looks for its keys.
+    /// Adds the request at `range` of the input, and looks its keys up.
     #[inline(always)]
     fn add(
         &mut self,
@@ -176,8 +180,10 @@ impl Batch {
         self.commands.push(Parsed { found, start: range.start, end: range.end, first_word, n_words, routed });
     }
 
-    /// Adds the requests from `at` on that begin like the last one, which was `command`; returns where the
-    /// input goes on. Most of a pipeline passes here, and what else a request may be is not in the way.
+    /// Adds the requests from `at` on that begin like the last one, which was `command`.
+    ///
+    /// Returns the offset at which the input continues. Most of a pipeline passes here, out of the way of the
+    /// code for other requests.
     #[inline(never)]
     fn parse_alike(
         &mut self,
@@ -197,27 +203,27 @@ impl Batch {
         at
     }
 
-    /// Has a command not share the batch's time.
+    /// Excludes a command from the batch's time.
     #[cold]
     pub(super) fn leave_unmeasured(&self, index: usize) {
         self.unmeasured.set(self.unmeasured.get() | 1 << index);
     }
 
-    /// How many of the first `n_begun` commands run with the batch and have not been counted before.
+    /// Returns how many of the first `n_begun` commands run with the batch and are uncounted.
     pub(super) fn count(&self, n_begun: usize) -> u64 {
         let unmeasured = self.unmeasured.get();
         let n = n_begun - if unmeasured == 0 { 0 } else { n_bits(unmeasured, 0..n_begun) };
         (n - self.n_counted.replace(n)) as u64
     }
 
-    /// How many commands have begun, if the batch has ended before `end` of the input.
+    /// Returns how many commands have begun. With `end`, the batch has ended before that offset.
     pub(super) fn n_begun(&self, end: Option<usize>) -> usize {
         end.map_or(self.commands.len(), |end| {
             self.commands.iter().take_while(|parsed| parsed.start < end).count()
         })
     }
 
-    /// Shares out the batch's time among its first commands.
+    /// Divides the batch's time among its first commands.
     pub(super) fn share_out_time(&self, nanos: u64, stats: &ThreadStats, n_begun: usize) {
         let begun = &self.commands[..n_begun];
         let unmeasured = self.unmeasured.get();
@@ -236,14 +242,14 @@ impl Batch {
         }
     }
 
-    /// The first commands, as far as their time is measured with the batch.
+    /// The first commands, without those whose time is not measured with the batch.
     pub(super) fn measured(&self, n_begun: usize) -> impl Iterator<Item = &Parsed> {
         let unmeasured = self.unmeasured.get();
         let begun = self.commands[..n_begun].iter().enumerate();
         begun.filter(move |(index, _)| unmeasured >> index & 1 == 0).map(|(_, parsed)| parsed)
     }
 
-    /// Where all keys of the command at `index` live, in order; none if only the first was looked for.
+    /// The places of all keys of the command at `index`, in order. Empty if only its first key was looked up.
     pub(super) fn keys_of(&self, index: usize) -> &[Routed] {
         let found = self.with_all_keys.binary_search_by_key(&index, |(of, _)| *of);
         found.map_or(&[], |nth| &self.keys[self.with_all_keys[nth].1.clone()])
@@ -255,13 +261,13 @@ impl Batch {
     }
 }
 
-/// How many of the bits in a range are set.
+/// Returns the number of set bits in a range.
 #[cold]
 fn n_bits(bits: u32, range: std::ops::Range<usize>) -> usize {
     range.filter(|index| bits >> index & 1 == 1).count()
 }
 
-/// What the commands of a batch have in common.
+/// The data that the commands of a batch share.
 #[derive(Clone, Copy)]
 pub(super) struct Turn<'a> {
     pub(super) server: &'a Server,
@@ -284,7 +290,9 @@ impl<'a> Turn<'a> {
 }
 
 impl Parsed {
-    /// Whether the command may run under the hold of `leader`, which was admitted and lives there.
+    /// Whether the command may run under the hold of `leader`.
+    ///
+    /// The leader was admitted, and its key is at `lives`.
     pub(super) fn follows(&self, leader: &Parsed, lives: Routed, session: &Session, turn: Turn<'_>) -> bool {
         let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
         routed.shard == lives.shard
@@ -296,13 +304,13 @@ impl Parsed {
                     ))
     }
 
-    /// How long the request is.
+    /// The length of the request.
     #[inline]
     pub(super) fn n_bytes(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether it reaches for members of the collection that its key holds.
+    /// Whether the command uses members of the collection at its key.
     #[inline]
     pub(super) fn reaches_for_members(&self) -> bool {
         matches!(&self.found, Found::Command(command) if command.spec.members.is_some())
@@ -314,20 +322,21 @@ impl Parsed {
         command
     }
 
-    /// The command with its words, if there is such a command.
+    /// The command with its words, if it exists.
     pub(super) fn known<'a>(&self, turn: Turn<'a>) -> Option<(&'static Registered, Words<'a>)> {
         let Found::Command(command) = self.found else { return None };
         Some((command, turn.words(self)))
     }
 
-    /// Whether the session's user may run it, given that the user may run one that [is like
-    /// it](Self::is_like).
+    /// Whether the session's user may run it.
+    ///
+    /// The user may run a command that [is like it](Self::is_like).
     #[inline(always)]
     pub(super) fn is_allowed(&self, session: &Session, turn: Turn<'_>) -> bool {
         session.rights.as_deref().is_none_or(|user| self.is_allowed_to(user, turn))
     }
 
-    /// Apart, and in two parts: most commands have one key, and most users one selector.
+    /// A function of its own, in two parts. Most commands have one key, and most users one selector.
     #[inline(never)]
     fn is_allowed_to(&self, user: &User, turn: Turn<'_>) -> bool {
         let Found::Command(command) = self.found else { return false };
@@ -345,8 +354,9 @@ impl Parsed {
         user.allows_another(&self.command().asked(turn.words(self)))
     }
 
-    /// Whether it is the same command with as many words, so that it is admitted if the other one is and its
-    /// user may use its keys.
+    /// Whether it is the same command with equally many words.
+    ///
+    /// If the other command is admitted, this one is admitted too, provided that its user may use its keys.
     #[inline]
     pub(super) fn is_like(&self, other: &Parsed) -> bool {
         self.found.is_same(&other.found) && self.n_words == other.n_words
@@ -354,7 +364,7 @@ impl Parsed {
 }
 
 impl Batch {
-    /// Parses up to a batch of requests from `from` on; returns where the input goes on.
+    /// Parses up to a batch of requests from `from` on. Returns the offset at which the input continues.
     #[inline(never)]
     pub(super) fn parse(
         &mut self,
@@ -377,8 +387,8 @@ impl Batch {
             if self.is_full() || at >= input.len() {
                 break;
             }
-            // The quotes of an inline command are resolved where it lies, so it must not be parsed twice: it
-            // gets a batch of its own, because what comes behind a command that must wait is parsed again.
+            // The quotes of an inline command are resolved in place, so it must not be parsed twice. It gets
+            // a batch of its own, because requests after a waiting command are parsed again.
             let inline = input[at] != b'*';
             if inline && !self.commands.is_empty() {
                 break;
@@ -426,8 +436,11 @@ impl Batch {
         Ok(at)
     }
 
-    /// Fetches what the commands of a batch will need behind the tables' roots, so that its memory latencies
-    /// overlap. A single command would only be delayed by it.
+    /// Prefetches the data after the tables' roots for the commands of a batch.
+    ///
+    /// So the memory latencies of the batch overlap.
+    ///
+    /// It would only delay a single command.
     pub(super) fn prefetch(&self, server: &Server, connection: &Connection) {
         if self.keys.len() > 1
             && let Some(node) = &connection.node
@@ -437,14 +450,14 @@ impl Batch {
     }
 }
 
-/// Who gets the input when it has been served, with a very long request in it.
+/// The owner of input that has been served and that contains a very long request.
 #[derive(Default)]
 pub(super) enum InputFor {
-    /// Nobody: what has not run stays with the connection.
+    /// The connection: it keeps the part that has not run.
     #[default]
     Connection,
-    /// What waits for EXEC.
+    /// The commands that are queued for EXEC.
     Queue,
-    /// The node, which then is on its way.
+    /// The node, which is under way then.
     Node(Box<Node<Job>>),
 }

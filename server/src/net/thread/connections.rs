@@ -1,4 +1,4 @@
-//! A connection's turn: it is read, served, written to, and closed if it is to be.
+//! A connection's turn: it is read, served, written to, and closed if necessary.
 
 use std::{
     io,
@@ -30,11 +30,11 @@ use crate::{
     verbose, warning_seldom,
 };
 
-/// So much room for replies a thread keeps. What it writes at a time fits in, and so does what that grows to.
+/// The capacity for replies that a thread keeps. It holds one write, with the growth of its buffer.
 const KEPT_OUT_BYTES: usize = 2 * TURN_BYTES;
 
-/// So many bytes of replies may wait for a client that has not authenticated: it is told little but that it
-/// must.
+/// The bytes of replies that may wait for a client that has not authenticated. Such a client receives little
+/// but errors.
 const STRANGER_OUTPUT_BYTES: usize = 16 << 10;
 
 impl IoThread {
@@ -61,8 +61,8 @@ impl IoThread {
         record.footprint = Footprint::of_new_client(Connection::OWN_BYTES);
         let record = Arc::new(record);
         server.clients.add(Arc::clone(&record));
-        // Not before it is one of the clients: who has seen the count of those that came finds each of them,
-        // or it has left.
+        // Counted only once it is in the list of clients. A reader of this count finds each counted client in
+        // the list, or the client has left.
         self.worker.thread.stats().connections.add(1);
         let pace = if let Stream::Tls(_) = accepted.stream { Pace::UntilSecure } else { Pace::Free };
         let id = record.id;
@@ -116,8 +116,8 @@ impl IoThread {
             return;
         }
         let may_have_left = connection.peer_closed && connection.is_parked();
-        // A command that only waits until it may write runs all the same, as one does that was read: it was
-        // sent before the end.
+        // A command that only waits for permission to write runs nevertheless, like a command that was read.
+        // It was sent before the end of the stream.
         let waits = connection.waiting.as_ref().is_some_and(|parked| parked.is_visible());
         let may_read = (event.is_readable() || event.is_read_closed()) && connection.may_go_on();
         if may_read || connection.can_write() {
@@ -130,9 +130,9 @@ impl IoThread {
         }
     }
 
-    /// Serves a connection for its turn: what it had read before, what its socket has now, and the replies.
+    /// Serves a connection for its turn: its unread input, new input, and its replies.
     ///
-    /// `self.out` may already hold replies of it.
+    /// `self.out` may already hold replies to this connection.
     pub(super) fn go_on(&mut self, slot: usize) {
         self.worker.thread.leave_to_others();
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
@@ -158,7 +158,7 @@ impl IoThread {
             false => connection.write(&mut out, &mut self.ciphertext),
         });
         if out.capacity() > KEPT_OUT_BYTES || must_close {
-            // What was composed for nobody: a thread would keep it from then on.
+            // A long reply to no one. Otherwise the thread would keep this memory.
             braid_storage::discard_bytes(std::mem::take(&mut out));
         }
         out.clear();
@@ -187,8 +187,7 @@ impl IoThread {
         self.keep_or_close(slot, connection);
     }
 
-    /// Puts a connection back in its place, or closes it if it is to be closed and nothing of it is under
-    /// way.
+    /// Returns a connection to its slot. Closes it instead if it must close and nothing of it is under way.
     fn keep_or_close(&mut self, slot: usize, connection: Box<Connection>) {
         let done = connection.closing && connection.backlog.is_empty();
         if done && !connection.is_parked() {
@@ -203,14 +202,15 @@ impl IoThread {
         self.connections[slot] = Some(connection);
     }
 
-    /// Closes a connection at once, or, if a command of it is under way, as soon as that comes back. As long
-    /// as it is listed it shows what it took at last: that is why it may have been closed.
+    /// Closes a connection at once, or as soon as its command under way returns.
+    ///
+    /// While it is listed it shows its last memory use, which may be the reason for its end.
     pub(super) fn drop_connection(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         connection.closing = true;
         connection.backlog = Backlog::default();
         if connection.is_parked() {
-            // What comes back would be taken for the replies that are dropped here.
+            // Returning replies would be taken for those that are dropped here.
             connection.is_lost = true;
             self.end_wait(slot, GaveUp::Left);
             return;
@@ -221,7 +221,7 @@ impl IoThread {
         let server = self.server();
         let record = &connection.record;
         verbose!("Client closed connection id={} addr={}", record.id.0, record.peer);
-        // First, so that there is room for another when it is not listed any more.
+        // This comes first: there is room for another client when this one is no longer listed.
         server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
         // A CLIENT KILL that has found the record but not marked it yet must not count it.
         if record.killed.swap(true, Ordering::Relaxed) {
@@ -233,14 +233,14 @@ impl IoThread {
 
     fn run_unread(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
         connection.is_behind = false;
-        // Once more for what comes after a request that was moved into a transaction.
+        // The loop also runs the input after a request that was moved into a transaction.
         while !connection.unread.is_empty() && connection.may_go_on() {
             let mut unread = std::mem::take(&mut connection.unread);
             let consumed = self.serve(connection, &mut unread, out);
             connection.note_under_way(consumed);
             let has_moved = self.has_moved_input();
-            // The room of a long argument stays while the argument comes: to give it up and take it again
-            // would copy what is there.
+            // The room of a long argument stays while the argument arrives. Giving it up and taking it again
+            // would copy its bytes.
             if consumed > 0 {
                 unread = self.give_input(connection, unread, consumed);
                 give_up_room(&mut unread);
@@ -254,7 +254,7 @@ impl IoThread {
         Ok(())
     }
 
-    /// Reads once, and runs what has become complete.
+    /// Reads once, and runs the requests that are complete now.
     fn read(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
         let room = READ_BYTES.min(self.buffer.len());
         let n = loop {
@@ -262,7 +262,7 @@ impl IoThread {
                 Ok(n) => break n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     connection.readable = false;
-                    // An event of the connection that had this slot before may have said so.
+                    // The flag may come from an event of the slot's previous connection.
                     connection.peer_closed = false;
                     return Ok(());
                 }
@@ -295,12 +295,12 @@ impl IoThread {
             grow_closely(&mut connection.unread, n);
             connection.unread.extend_from_slice(&self.buffer[..n]);
             if is_complete {
-                // A long request may be what makes it too much.
+                // A long request may bring the client over its limit.
                 self.count_memory(connection);
                 if connection.record.is_killed() {
                     return Err(io::ErrorKind::OutOfMemory.into());
                 }
-                // What was sent to the client before it sent this comes before the answer.
+                // Earlier notifications to the client come before the reply.
                 if is_listener {
                     self.await_notifications(connection);
                 }
@@ -328,7 +328,7 @@ impl IoThread {
         self.worker.submit(node);
     }
 
-    /// Gives a connection what has come of a long argument back, with room behind it.
+    /// Returns the received part of a long argument to its connection, with room after it.
     pub(super) fn take_room(&mut self, node: &mut Node<Job>) {
         let Task::MakeRoom(room) = std::mem::take(&mut node.job.task) else { return };
         let connection = self.connections[node.job.session.origin.slot].as_mut();
@@ -339,7 +339,7 @@ impl IoThread {
     fn check_input(&mut self, connection: &mut Connection) -> io::Result<()> {
         let n_unread = connection.unread.len();
         connection.publish_input();
-        // What waits for EXEC is input that is kept, too.
+        // Commands that are queued for EXEC are kept input, too.
         let queue = connection.node.as_ref().and_then(|node| node.job.session.queue.as_ref());
         let n_bytes = n_unread + queue.map_or(0, |queue| queue.n_bytes());
         if n_bytes <= self.config.client_query_buffer_limit {
@@ -354,8 +354,9 @@ impl IoThread {
         Err(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Whether more replies wait for a client than `client-output-buffer-limit` allows, with `n_new` bytes
-    /// that its socket has not been offered yet.
+    /// Whether more replies wait for a client than `client-output-buffer-limit` allows.
+    ///
+    /// `n_new` bytes have not been offered to its socket yet.
     fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
         let limit = if connection.record.listens(Listens::ToTopics) {
             self.config.client_output_buffer_limit.pubsub.hard() as usize
@@ -370,13 +371,13 @@ impl IoThread {
         is_over
     }
 
-    /// How many bytes of replies may wait for a client that is subscribed to nothing.
+    /// The bytes of replies that may wait for a client without subscriptions.
     pub(super) fn output_limit(&self, connection: &Connection) -> usize {
         let limit = self.worker.thread.stats().output_limit.load(Ordering::Relaxed);
         if connection.parser.limits().authenticated { limit } else { limit.min(STRANGER_OUTPUT_BYTES) }
     }
 
-    /// Whether a client has been reading its replies too slowly for too long.
+    /// Whether a client has read its replies too slowly for too long.
     fn is_over_soft_limit(&mut self, connection: &mut Connection) -> bool {
         let limit = self.soft_limit(connection);
         let is_over = limit.soft_bytes != 0 && connection.backlog.n_bytes as u64 > limit.soft_bytes;
@@ -407,7 +408,7 @@ impl IoThread {
                 "Client id={id} addr={addr} scheduled to be closed ASAP for overcoming of output buffer limits."
             );
         } else {
-            // Anybody can do that as often as he likes.
+            // Any client can cause this as often as it likes.
             verbose!("Client id={id} addr={addr} is closed: it has not authenticated, and reads no replies.");
         }
     }
@@ -433,8 +434,9 @@ impl IoThread {
         }
     }
 
-    /// Closes connections that have been over the soft output limit for too long, or are over a hard one that
-    /// has been lowered: who neither reads nor asks for more is met nowhere else.
+    /// Closes connections over the soft output limit for too long, or over a lowered hard limit.
+    ///
+    /// A client that neither reads nor sends is checked nowhere else.
     pub(super) fn close_overdue(&mut self) {
         let may_be_over = std::mem::take(&mut self.may_be_over);
         let limits = &self.config.client_output_buffer_limit;
@@ -457,7 +459,7 @@ impl IoThread {
     }
 }
 
-/// Gives back the space of a large buffer that has become almost empty.
+/// Frees the space of a large buffer that has become almost empty.
 fn give_up_room(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
         braid_storage::discard_bytes(std::mem::take(buffer));
@@ -467,8 +469,9 @@ fn give_up_room(buffer: &mut Vec<u8>) {
     }
 }
 
-/// Makes room for more of a long request: where nothing says how long it gets, to double it would take, and
-/// count, up to twice what has come.
+/// Makes room for more of a long request of unknown length.
+///
+/// Doubling would allocate, and count, up to twice the bytes received.
 fn grow_closely(bytes: &mut Vec<u8>, n_more: usize) {
     const LONG_BYTES: usize = 4 << 20;
     let len = bytes.len();

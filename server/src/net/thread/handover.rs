@@ -22,13 +22,14 @@ use crate::{
     warning_seldom,
 };
 
-/// How many connections one round of the cron hands over: each takes the thread some microseconds, and others
-/// wait for it.
+/// The number of connections that one round of the cron hands over. Each takes the thread some microseconds,
+/// and other connections wait meanwhile.
 const HAND_OVER_MAX: usize = 200;
 
 impl IoThread {
-    /// Has as many threads serve connections as the load needs: this one says how much processor time it has
-    /// had, and hands over connections of which it has more than its share.
+    /// Uses as many threads for connections as the load needs.
+    ///
+    /// This thread publishes its processor time, and hands over the connections beyond its share.
     pub(super) fn share_out_connections(&mut self, server: &'static Server) {
         let threads = server.io_threads();
         let index = self.worker.thread.index;
@@ -36,7 +37,7 @@ impl IoThread {
         if let Some(Time { had, wanted }) = time {
             threads[index].nanos_had.store(had, Ordering::Relaxed);
             let before = threads[index].nanos_wanted.swap(wanted, Ordering::Relaxed);
-            // It does not sleep while it waits for a processor.
+            // The thread does not sleep while it waits for a processor.
             self.worker.thread.stats().busy_nanos.add(wanted.saturating_sub(before));
         }
         if threads.len() == 1 {
@@ -49,12 +50,12 @@ impl IoThread {
                 };
                 let time = Time { had: sum(|peer| &peer.nanos_had), wanted: sum(|peer| &peer.nanos_wanted) };
                 let idle = thread_scaling::idle_time_of_the_machine();
-                // The saver works and rests in turns, and these threads walk for it.
+                // The saver alternates between work and rest, and these threads walk for it.
                 let is_saving = server.saves.is_under_way.load(Ordering::Relaxed);
                 self.sampler.adapt(&server.spread, time, idle, is_saving, Instant::now());
             }
             Some(_) => {}
-            // Nor is it as needed where the system does not tell what would be.
+            // The same where the system does not report the needed times.
             None if index == 0 => server.spread.use_all(),
             None => {}
         }
@@ -62,7 +63,7 @@ impl IoThread {
         let n_all: u32 = threads.iter().map(|peer| peer.n_connections()).sum();
         let (share, most) = if (index as u32) < n_in_use {
             let share = n_all.div_ceil(n_in_use);
-            // A few more are let be: others may close theirs any time.
+            // A few more are left alone: other clients may close theirs at any time.
             (share, share + share / 4)
         } else {
             (0, 0)
@@ -73,9 +74,9 @@ impl IoThread {
         }
     }
 
-    /// Hands over so many connections, or as many as have nothing under way; the next rounds go on with that.
+    /// Hands over `n` connections, or as many as have nothing under way. The next rounds continue.
     fn hand_over(&mut self, server: &'static Server, n: u32) {
-        // What is sent to a listener goes to its thread by name, so it stays.
+        // Notifications are addressed to the listener's thread, so a listener stays.
         let is_at_rest = |connection: &Connection| connection.may_go_on() && !connection.record.is_listener();
         let slots: Vec<usize> = self
             .connections
@@ -94,7 +95,7 @@ impl IoThread {
                 warning_seldom!("Handing over a client's socket: {error}");
             }
             self.uncount_memory(&mut connection);
-            // Whoever kills the client from now on writes to the other thread.
+            // From now on, a command that kills the client writes to the other thread.
             connection.record.thread.store(index, Ordering::Relaxed);
             let peer = &server.threads[index];
             peer.n_connections.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +105,7 @@ impl IoThread {
         }
     }
 
-    /// Goes on with a connection that another thread has handed over.
+    /// Continues a connection that another thread has handed over.
     pub(super) fn adopt(&mut self, mut connection: Box<Connection>) {
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
@@ -112,7 +113,7 @@ impl IoThread {
         let node = connection.node.as_mut().expect("only connections at rest are handed over");
         node.job.session.origin = Origin { thread: self.worker.thread.index, slot };
         connection.record.place.store(slot, Ordering::Relaxed);
-        // What the other's events would have said is unknown.
+        // The events that the other thread would have received are unknown.
         connection.readable = true;
         connection.writable = true;
         if !connection.parser.holds_memory() {
@@ -139,16 +140,16 @@ impl IoThread {
                 self.drop_connection(place);
                 self.close_postponed(place);
             }
-            // It was handed over before this arrived.
+            // It was handed over before this message arrived.
             None if thread != self.worker.thread.index => {
                 self.worker.thread.send_mail(thread, Mail::Close(record));
             }
-            // It is on its way here, and is found killed when it comes; or it has left.
+            // It is on its way here, and is found killed on arrival. Or it has left.
             None => {}
         }
     }
 
-    /// Where a client's connection is, if this thread has it.
+    /// The slot of a client's connection, if this thread has it.
     pub(super) fn place_of(&self, record: &ClientRecord) -> Option<usize> {
         let place = record.place.load(Ordering::Relaxed);
         let connection = self.connections.get(place)?.as_ref()?;

@@ -1,4 +1,4 @@
-//! TLS handshakes: a few in each turn of the loop, because each costs as much as hundreds of commands.
+//! TLS handshakes: a few in each turn of the loop. Each costs as much as hundreds of commands.
 
 use std::{
     collections::VecDeque,
@@ -21,37 +21,38 @@ use crate::{
     verbose, warning_seldom,
 };
 
-/// How long the handshakes of one turn of the loop may take. At least one goes on: with an RSA key its one
-/// signature may take longer.
+/// The time for handshakes in one turn of the loop.
+///
+/// At least one handshake continues. With an RSA key its single signature may take longer.
 const HANDSHAKE_BUDGET: Duration = Duration::from_micros(500);
 
-/// How long a client may take for its part. Waiting for its turn here does not count.
+/// The time that a client has for its part. Waiting for its turn here does not count.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The TLS handshakes that are under way on a thread.
 #[derive(Default)]
 pub(super) struct Handshakes {
-    /// Those that have something to go on with, in order. A place may be another connection's by then.
+    /// Handshakes that can continue, in order. A slot may belong to another connection by then.
     queue: VecDeque<Place>,
-    /// All, by when they must have come to an end.
+    /// All handshakes, with the time at which they must have ended.
     deadlines: VecDeque<(Instant, Place, ClientId)>,
 }
 
 impl Handshakes {
-    /// Whether any could go on at once.
+    /// Whether a handshake can continue at once.
     pub(super) fn are_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 }
 
 impl IoThread {
-    /// Begins with the handshake of a new connection.
+    /// Begins the handshake of a new connection.
     pub(super) fn begin_handshake(&mut self, place: Place, id: ClientId) {
         self.handshakes.deadlines.push_back((Instant::now() + HANDSHAKE_TIMEOUT, place, id));
         self.queue_handshake(place);
     }
 
-    /// Has a handshake go on when its turn comes.
+    /// Continues a handshake when its turn comes.
     #[cold]
     pub(super) fn queue_handshake(&mut self, place: Place) {
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
@@ -61,7 +62,7 @@ impl IoThread {
         }
     }
 
-    /// Gives the handshakes a share of this turn.
+    /// Does a turn's share of the handshakes.
     pub(super) fn step_handshakes(&mut self) {
         if self.handshakes.queue.is_empty() {
             return;
@@ -97,8 +98,9 @@ impl IoThread {
         }
     }
 
-    /// Makes a client the user whom its certificate names, if `tls-auth-clients-user` says so. If there is no
-    /// such user, or it is off, the client stays the default user's, as in Redis 8.6 and Valkey.
+    /// Makes a client the user that its certificate names, if `tls-auth-clients-user` says so.
+    ///
+    /// If there is no such user, or it is off, the client keeps the default user, as in Redis 8.6 and Valkey.
     fn log_in_by_certificate(&mut self, place: Place) {
         let field = match self.config.tls_auth_clients_user {
             AuthClientsUser::Off => return,
@@ -110,7 +112,7 @@ impl IoThread {
         let Stream::Tls(stream) = &connection.stream else { return };
         let Some(certificate) = stream.client_certificate() else { return };
         let names = identity::names(certificate, field);
-        // In a handshake nothing of the connection is under way anywhere.
+        // During a handshake nothing of the connection is under way anywhere.
         let Some(node) = connection.node.as_mut() else { return };
         let session = &mut node.job.session;
         if server.become_certified_user(session, &names) {
@@ -120,7 +122,7 @@ impl IoThread {
         }
     }
 
-    /// Goes on with a client that can be spoken to now.
+    /// Continues a client whose handshake is done.
     fn let_in(&mut self, place: Place) {
         let server = self.server();
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
@@ -132,7 +134,7 @@ impl IoThread {
         self.go_on(place);
     }
 
-    /// Closes connections whose clients do not bring their handshakes to an end.
+    /// Closes connections whose clients do not finish their handshakes.
     pub(super) fn end_overdue_handshakes(&mut self) {
         if self.handshakes.deadlines.is_empty() {
             return;
@@ -144,7 +146,7 @@ impl IoThread {
                 continue;
             }
             if connection.is_queued {
-                // It is this thread that it waits for.
+                // The handshake waits for this thread.
                 self.handshakes.deadlines.push_back((now + HANDSHAKE_TIMEOUT, place, id));
                 continue;
             }

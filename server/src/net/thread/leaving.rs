@@ -1,4 +1,4 @@
-//! Subscriptions and watched keys of clients that have gone: they are let go of in steps.
+//! The subscriptions and watched keys of clients that have left, released in steps.
 
 use std::sync::atomic::Ordering;
 
@@ -15,14 +15,14 @@ use crate::{
     observe::invalidations,
 };
 
-/// Subscriptions, and as many watched keys, that one step lets go of.
+/// The number of subscriptions that one step releases, and likewise of watched keys.
 const STEP: usize = 512;
 
 impl IoThread {
-    /// Lets go of the subscriptions and watched keys of a closed connection.
+    /// Releases the subscriptions and watched keys of a closed connection.
     ///
-    /// The client counts for PUBLISH until the last step, so it is listed till then. Nobody else gets its
-    /// place meanwhile: messages to its channels still go there.
+    /// The client counts for PUBLISH until the last step, so it is listed until then. No other connection
+    /// gets its slot meanwhile: messages to its channels still go there.
     pub(super) fn bid_farewell(&mut self, slot: Place, mut connection: Connection) {
         self.forget_notifications(slot, &mut connection);
         let mut node = connection.node.take().expect("a connection that is dropped has its node");
@@ -61,7 +61,7 @@ impl IoThread {
             channels.chain(farewell.now().iter().map(|watch| watch.key.routed.shard)).collect()
         };
         if route.is_empty() {
-            // Others have their turn all the same.
+            // Other work has its turn nevertheless.
             self.worker.thread.send_home(index, node);
         } else {
             node.set_route(Route::new(route));

@@ -1,4 +1,4 @@
-//! Replies that wait for the log: what a client was told must not be lost.
+//! Replies that wait for the log. A client must not lose a change that was confirmed to it.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,9 @@ use crate::{
 };
 
 impl IoThread {
-    /// Has the replies to what was just run of a connection, of so many bytes, wait until the log has it.
+    /// Makes replies wait until the log has their records.
+    ///
+    /// They are the `n_bytes` of replies to a connection's last commands.
     pub(super) fn await_log(&mut self, slot: usize, connection: &mut Connection, n_bytes: usize) {
         let durability = &self.server().durability;
         let ticket = self.worker.thread.ticket.get();
@@ -28,7 +30,7 @@ impl IoThread {
         if connection.ticket == 0 && connection.incoming_bytes() > 0 && durability.is_full() {
             return self.await_room_in_log(slot, connection);
         }
-        // Whoever wants no replies waits as well once much has come together.
+        // A client without replies waits too, once much is unwritten.
         if connection.ticket != 0 || n_bytes == 0 && !durability.aof.is_far_behind() {
             return;
         }
@@ -38,15 +40,16 @@ impl IoThread {
         }
     }
 
-    /// Has a connection be read and served no further until long commands may begin.
+    /// Stops reading and serving a connection until long commands may begin.
     #[cold]
     pub(super) fn await_room_in_log(&mut self, slot: usize, connection: &mut Connection) {
         connection.ticket = ROOM;
         self.awaiting_log.push(slot);
     }
 
-    /// Ends a turn: publishes what it has logged, writes what all have published if nobody else does, and
-    /// lets replies go.
+    /// Ends a turn: publishes its records, and releases replies.
+    ///
+    /// It writes all published records if no other thread does.
     pub(super) fn step_log(&mut self) {
         let server = self.server();
         if !server.durability.aof.is_writing()
@@ -67,7 +70,7 @@ impl IoThread {
         server.threads[self.worker.thread.index].awaits_log.store(awaits, Ordering::Relaxed);
     }
 
-    /// Has WAIT or WAITAOF wait until a ticket is synced. The connection may be in its place or be served.
+    /// Makes WAIT or WAITAOF wait until a ticket is synced. The connection may be in its slot or be served.
     pub(super) fn await_sync(&mut self, node: Box<Node<Job>>, wanted: AwaitSync, ticket: Ticket) {
         let record = &node.job.session.record;
         record.blocked.store(true, Ordering::Relaxed);
@@ -75,7 +78,7 @@ impl IoThread {
         let until = self.server().clock.uptime_millis().saturating_add(wanted.millis);
         let list = match wanted.n_replicas {
             0 => {
-                // It may be there already.
+                // The ticket may be synced already.
                 self.synced_seen = None;
                 &mut self.awaiting_sync
             }
@@ -84,8 +87,10 @@ impl IoThread {
         list.push(AwaitingSync { ticket, wanted, until, node });
     }
 
-    /// Answers WAIT and WAITAOF where they wait for nothing more. With thousands of them it looks at those
-    /// that what is on disk may concern when there is more of it, and at all of them ten times a second.
+    /// Answers WAIT and WAITAOF where nothing is left to wait for.
+    ///
+    /// There may be thousands of them. When more is on disk the thread checks those that it may concern, and
+    /// ten times a second all of them.
     fn answer_synced(&mut self) {
         if self.awaiting_sync.is_empty() && self.awaiting_replicas.is_empty() {
             return;
@@ -145,7 +150,7 @@ impl IoThread {
         self.take_back(node);
     }
 
-    /// Whether replies wait that need not any more.
+    /// Whether replies wait that need not wait any longer.
     pub(super) fn may_release_replies(&self) -> bool {
         let durability = &self.server().durability;
         if !self.awaiting_sync.is_empty() && durability.aof.synced() != self.synced_seen {
@@ -168,7 +173,7 @@ impl IoThread {
         let durability = &self.server().durability;
         let reached = durability.aof.reached();
         for slot in std::mem::take(&mut self.awaiting_log) {
-            // It may have closed, and its place may be another's.
+            // The connection may have closed, and its slot may belong to another one.
             let Some(Some(connection)) = self.connections.get_mut(slot) else { continue };
             if !durability.is_over(connection.ticket, reached) {
                 self.awaiting_log.push(slot);

@@ -1,12 +1,14 @@
-//! How much memory the thread's connections take, for `maxmemory-clients`.
+//! The memory of the thread's connections, for `maxmemory-clients`.
 
 use crate::{client::connection::Connection, notify::notifications::Place};
 
 use super::IoThread;
 
 impl IoThread {
-    /// Counts a connection's memory anew, after its turn. If it has grown, and all clients take too much by
-    /// now, the largest are closed: that may be this one, which is found killed then.
+    /// Updates a connection's memory after its turn.
+    ///
+    /// If it has grown, and all clients now use too much, the largest are closed. This one may be among them,
+    /// and is found killed then.
     #[inline]
     pub(super) fn count_memory(&mut self, connection: &mut Connection) {
         let bytes = connection.publish_footprint();
@@ -24,7 +26,7 @@ impl IoThread {
         }
     }
 
-    /// [`IoThread::count_memory`], for a connection in its place.
+    /// Does [`IoThread::count_memory`] for a connection in its slot.
     pub(super) fn count_memory_at(&mut self, place: Place) {
         if let Some(mut connection) = self.connections[place].take() {
             self.count_memory(&mut connection);
@@ -32,7 +34,7 @@ impl IoThread {
         }
     }
 
-    /// Leaves a connection out that goes.
+    /// Removes a leaving connection from the count.
     pub(super) fn uncount_memory(&mut self, connection: &mut Connection) {
         let before = std::mem::take(&mut connection.counted_bytes);
         self.add_memory(0, before);

@@ -1,5 +1,6 @@
-//! What is sent to the thread's subscribers: read in order, and written to each connection at its place among
-//! the replies.
+//! Delivery of the notifications of this thread's subscribers.
+//!
+//! They are read in order, and each is written to its connection at its place among the replies.
 
 use std::{
     borrow::Cow,
@@ -36,12 +37,12 @@ use crate::{
     shared::mail::Mail,
 };
 
-/// Whose copies a client is told of.
+/// The owner of the cached copies that an invalidation concerns.
 #[derive(Clone, Copy)]
 enum Told {
-    /// Its own.
+    /// The client that receives the invalidation.
     OfOwn,
-    /// Those of another, which has it told in its place.
+    /// Another client, which has redirected its invalidations to this one.
     OfOther,
 }
 
@@ -49,21 +50,22 @@ enum Told {
 #[derive(Clone, Copy)]
 struct Recipient {
     id: ClientId,
-    /// A command of it is under way that may read keys.
+    /// Whether a command of the connection is under way that may read keys.
     may_read: bool,
-    /// It is subscribed to something.
+    /// Whether it is subscribed to a channel or pattern.
     hears_topics: bool,
 }
 
-/// What precedes a message's channel and payload, by dialect: those for whom it is need the first to know why
-/// they have it.
+/// The bytes before a message's channel and payload, in each RESP version.
+///
+/// A subscriber needs them first, to learn why it receives the message.
 struct Heads {
     v2: Cow<'static, [u8]>,
     v3: Cow<'static, [u8]>,
 }
 
 impl Heads {
-    /// For those who are subscribed to the channel.
+    /// For subscribers of the channel.
     fn of_channel(kind: ChannelKind) -> Self {
         let (v2, v3): (&[u8], &[u8]) = match kind {
             ChannelKind::Global => (b"*3\r\n$7\r\nmessage\r\n", b">3\r\n$7\r\nmessage\r\n"),
@@ -72,7 +74,7 @@ impl Heads {
         Self { v2: v2.into(), v3: v3.into() }
     }
 
-    /// For those who are subscribed to a pattern that the channel matches.
+    /// For subscribers of a pattern that matches the channel.
     fn of_pattern(pattern: &[u8]) -> Self {
         let head = |version| {
             let mut bytes = Vec::with_capacity(pattern.len() + 32);
@@ -95,19 +97,20 @@ impl IoThread {
         &self.server().threads[self.worker.thread.index].notifications
     }
 
-    /// Whether all that was sent is read.
+    /// Whether all sent notifications have been read.
     pub(super) fn has_read_notifications(&self) -> bool {
         self.giving.n_read >= self.notifications().n_added()
     }
 
-    /// Gives a node back to its connection when all that is sent by now has been read. It counts as parked
-    /// until then, so what belongs after its replies is held back.
+    /// Returns a node to its connection when all notifications sent by now have been read.
+    ///
+    /// It counts as parked until then, so notifications that belong after its replies are held back.
     pub(super) fn give_back_after_notifications(&mut self, node: Box<Node<Job>>) {
         node.job.session.publish_state(None);
         self.giving.turns.push_back((self.notifications().n_added(), Successor::Node(node)));
     }
 
-    /// Has a connection that is being served go on when all that is sent by now has been read.
+    /// Continues a connection that is being served when all notifications so far have been read.
     pub(super) fn await_notifications(&mut self, connection: &mut Connection) {
         let n_notifications = self.notifications().n_added();
         let Some(node) = &connection.node else { return };
@@ -118,10 +121,10 @@ impl IoThread {
         }
     }
 
-    /// Gives out what was sent, for a share of this turn: each notification in the order of the queue to the
-    /// connections it is for, and replies at their places in between. No connection is being served.
+    /// Delivers the notifications in the queue, for a share of this turn.
     ///
-    /// Returns when it began, if it gave anything.
+    /// Each goes to its connections in the order of the queue, with replies at their places in between. No
+    /// connection is being served. Returns the time at which it began, if it gave anything out.
     pub(super) fn give_out(&mut self) -> Option<Instant> {
         let notifications = self.notifications();
         if notifications.is_empty() || self.may_leave_notifications() {
@@ -139,8 +142,8 @@ impl IoThread {
                 self.give_notification(notification);
                 is_spent = self.giving.slice.is_spent(began, most);
             }
-            // What leaves with a connection is not for others, so none is closed in the middle of a
-            // notification.
+            // Connections are closed between notifications, not in the middle of one. The state that leaves
+            // with a connection belongs to no other.
             for place in mem::take(&mut self.giving.to_close) {
                 self.drop_connection(place);
             }
@@ -153,16 +156,17 @@ impl IoThread {
         Some(began)
     }
 
-    /// Notes that what was given out from a moment on has been written: for as long as that took, more is
-    /// left to gather, so that a thread with many subscribers has half of its time for others, and writes
-    /// several messages at once.
+    /// Records that all notifications given out since `began` have been written.
+    ///
+    /// More are gathered for as long as that took. So a thread with many subscribers has half of its time for
+    /// other clients, and writes several messages at once.
     pub(super) fn rest_from_giving(&mut self, began: Instant) {
         let now = Instant::now();
         self.giving.rest_until = Some(now + (now - began).min(GIVING_REST_MAX));
         self.giving.writes_took = self.giving.gave_until.map_or(Duration::ZERO, |until| now - until);
     }
 
-    /// Whether nothing that was sent need be given out at the moment.
+    /// Whether the queued notifications may wait a little longer.
     pub(super) fn may_leave_notifications(&self) -> bool {
         let notifications = self.notifications();
         notifications.is_empty()
@@ -171,7 +175,7 @@ impl IoThread {
                 && self.giving.rest_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Goes on with those who have waited for as many notifications as are read.
+    /// Continues connections and nodes that have waited for the notifications read so far.
     fn go_on_after_notifications(&mut self) {
         while let Some(&(n_notifications, _)) = self.giving.turns.front()
             && n_notifications <= self.giving.n_read
@@ -191,7 +195,7 @@ impl IoThread {
         }
     }
 
-    /// Holds a connection back if its commands have filled queues of notifications; says whether it is.
+    /// Holds a connection back if its commands have filled queues of notifications. Returns whether it did.
     pub(super) fn hold_for_room(&mut self, connection: &mut Connection) -> bool {
         let Some(node) = &connection.node else { return false };
         let session = &node.job.session;
@@ -202,7 +206,7 @@ impl IoThread {
         let notifications = self.notifications();
         self.giving.held_back.push((session.origin.slot, connection.record.id));
         notifications.hold_back(self.giving.held_back.len());
-        // Now that all know of it: they may have emptied meanwhile.
+        // Checked after all threads can see that it waits: the queues may have emptied meanwhile.
         let must_wait = self.are_full(threads);
         if must_wait {
             connection.pace = Pace::UntilRoom(threads);
@@ -213,20 +217,20 @@ impl IoThread {
         must_wait
     }
 
-    /// [`IoThread::hold_for_room`], for a connection in its place.
+    /// Does [`IoThread::hold_for_room`] for a connection in its slot.
     pub(super) fn await_room(&mut self, place: Place) {
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
         self.hold_for_room(&mut connection);
         self.connections[place] = Some(connection);
     }
 
-    /// Whether one of some threads, a bit each, has a queue that is too full.
+    /// Whether one of some threads has a queue that is too full. Each thread is one bit.
     fn are_full(&self, threads: u128) -> bool {
         let all = self.server().threads.iter().enumerate();
         all.into_iter().any(|(thread, peer)| threads >> thread & 1 == 1 && peer.notifications.is_full())
     }
 
-    /// Has all threads look at the clients that they hold back.
+    /// Makes all threads check the clients that they hold back.
     fn tell_of_room(&mut self) {
         for (thread, peer) in self.server().threads.iter().enumerate() {
             if peer.notifications.holds_back() {
@@ -235,7 +239,7 @@ impl IoThread {
         }
     }
 
-    /// Goes on with connections for which there is room by now.
+    /// Continues connections for which there is room by now.
     pub(super) fn release_held_back(&mut self) {
         let (mut held_back, mut released) = (Vec::new(), Vec::new());
         for (place, id) in mem::take(&mut self.giving.held_back) {
@@ -259,7 +263,7 @@ impl IoThread {
         }
     }
 
-    /// Gives a notification to the connections that it is for.
+    /// Delivers a notification to its connections.
     fn give_notification(&mut self, notification: Notification) {
         match notification {
             Notification::Joined(place, kind, name) => {
@@ -293,8 +297,9 @@ impl IoThread {
         }
     }
 
-    /// Has what is sent from here on to a connection come after the reply to its command, which is not
-    /// written yet.
+    /// Makes later notifications to a connection wait for the reply to its command.
+    ///
+    /// That reply is not written yet.
     fn hold_back(&mut self, place: Place) {
         if let Some(Some(connection)) = self.connections.get_mut(place) {
             connection.held_back.get_or_insert_default();
@@ -309,13 +314,13 @@ impl IoThread {
         }
     }
 
-    /// Delivers a message to those who are subscribed to a name.
+    /// Delivers a message to the subscribers of a name.
     fn deliver_to(&mut self, topic: TopicKind, name: &[u8], message: &Message, heads: &Heads) {
         let limit = self.config.client_output_buffer_limit.pubsub.hard();
         let mut places = mem::take(&mut self.giving.places);
         places.extend(self.subscribers.of(topic, name));
         for place in places.drain(..) {
-            // The reply to PUBLISH comes before what the client has published to itself.
+            // The reply to PUBLISH precedes a message that the client has published to itself.
             self.give(place, limit, |to, version, give| {
                 let after = to.id == message.publisher;
                 give(Given { head: heads.of(version), rest: &message.body }, after);
@@ -324,7 +329,8 @@ impl IoThread {
         self.giving.places = places;
     }
 
-    /// Shows the line of a client's command to monitoring clients; the client itself has the reply first.
+    /// Sends the line of a client's command to monitoring clients. The client itself receives the reply
+    /// first.
     fn show(&mut self, author: ClientId, line: &[u8]) {
         let limit = self.config.client_output_buffer_limit.normal.hard();
         let line = Shareable::new(line.to_vec());
@@ -338,7 +344,7 @@ impl IoThread {
         self.giving.places = places;
     }
 
-    /// Tells clients that copies they keep are of no use any more.
+    /// Tells tracking clients that their cached copies are out of date.
     fn invalidate(&mut self, whom: Whom, what: &Arc<Invalidation>) {
         let Subscribers { trackers, by_prefix, .. } = &self.subscribers;
         let numbers: Vec<TrackerNumber> = match &whom {
@@ -355,7 +361,7 @@ impl IoThread {
         for number in numbers {
             let Some(tracker) = self.subscribers.trackers.get(&number).cloned() else { continue };
             let Tracker { place, id, mode } = tracker;
-            // What it had read before it asked for prefixes is not what it wants to hear of.
+            // Keys that it read before it chose prefixes are of no interest to it now.
             let is_outdated = matches!(whom, Whom::Readers(_)) && mode.interest == Interest::Broadcast;
             let is_own = mode.noloop && what.author == id && what.keys.is_some();
             if !is_outdated && !is_own {
@@ -367,8 +373,8 @@ impl IoThread {
         }
     }
 
-    /// Tells another client in place of the one that keeps the copies, or that one that there is no such
-    /// client any more.
+    /// Tells the target of a redirection in place of the tracking client. If the target is gone, tells the
+    /// tracking client so.
     fn redirect(&mut self, place: Place, target: ClientId, what: &Arc<Invalidation>) {
         let server = self.server();
         match server.clients.get(target).filter(|record| !record.leaves.load(Ordering::Relaxed)) {
@@ -393,8 +399,8 @@ impl IoThread {
         }
     }
 
-    /// Tells a client to which another one's invalidations are redirected, wherever it is: it may be handed
-    /// over to other threads at any time.
+    /// Tells the target of a redirected invalidation, on whichever thread it is. It may be handed over to
+    /// another thread at any time.
     fn give_redirected(&mut self, record: &ClientRecord, what: &Arc<Invalidation>) {
         let thread = record.thread.load(Ordering::Relaxed);
         if thread != self.worker.thread.index {
@@ -409,7 +415,7 @@ impl IoThread {
         }
     }
 
-    /// Gives a connection that has just been taken over what was for it while it was on its way.
+    /// Delivers the invalidations that arrived during a handover to the connection that was taken over.
     pub(super) fn give_what_came_before(&mut self, place: Place, id: ClientId) {
         for what in self.giving.on_their_way.remove(&id).unwrap_or_default() {
             self.give_invalidation(place, Told::OfOther, &what);
@@ -434,7 +440,7 @@ impl IoThread {
                     reply.bulk(b"message");
                     reply.bulk(invalidations::CHANNEL);
                 }
-                // There is no way to tell it.
+                // The protocol has no way to tell it.
                 _ => return,
             }
             match &what.keys {
@@ -444,18 +450,17 @@ impl IoThread {
                     keys.iter().for_each(|key| reply.bulk(key));
                 }
             }
-            // Not before the reply in which it reads the key. While it waits for keys it has read what it
-            // read before.
+            // This comes after the reply in which the client reads the key. A command that waits for keys has
+            // read nothing new since.
             let reads = to.id == what.author || to.may_read;
             give(Given::told(&bytes), reads);
         });
     }
 
-    /// Gives a connection something it has not asked for; has it closed if more than `limit` bytes wait then.
+    /// Delivers a notification to a connection. Closes it if more than `limit` bytes wait then.
     ///
-    /// `what` gives what that is in a dialect, if it is anything, and says whether it comes after the reply
-    /// to a command that is under way. That command may change the dialect, so `what` is then called for
-    /// both.
+    /// `what` writes the notification in a RESP version, if there is one, and says whether it comes after the
+    /// reply to a command under way. That command may change the version, so `what` is then called for both.
     fn give(
         &mut self,
         place: Place,
@@ -514,13 +519,13 @@ impl IoThread {
             connection.backlog.n_bytes
         };
         if n_waiting as u64 > limit {
-            // It gets nothing more, and is closed when this notification is given out.
+            // It receives nothing more, and is closed when this notification has been given out.
             connection.closing = true;
             self.giving.to_close.push(place);
             let connection = self.connections[place].as_ref().expect("it was there just now");
             self.report_over_limit(connection);
         } else if !has_turn {
-            // Else its memory is counted at the end of its turn.
+            // Otherwise its memory is counted at the end of its turn.
             self.count_memory_at(place);
         }
     }

@@ -1,4 +1,4 @@
-//! Running the commands of a batch: in place where the shards are idle, with a node where they are not.
+//! Runs the commands of a batch, in place on idle shards, otherwise with a node.
 
 use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering, time::Instant};
 
@@ -40,59 +40,61 @@ use crate::{
     verbose, warning_seldom,
 };
 
-/// How the running of a batch ended.
+/// The way in which the run of a batch ended.
 enum Ended {
     /// All commands ran.
     Ran,
-    /// A command is under way elsewhere; the input goes on at this offset.
+    /// A command is under way elsewhere. The input continues at this offset.
     Parked(usize),
-    /// The last command has run, but its reply or what follows it waits; the input goes on at this offset.
+    /// The last command has run, but its reply or the next command waits. The input continues at this offset.
     Paused(usize),
-    /// The connection closes; nothing more of it runs.
+    /// The connection closes, and no later command of it runs.
     Closed,
 }
 
-/// What kept commands from running in place, one after the other with nothing between them.
+/// The reason why commands stopped running in place, one directly after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     No,
-    /// There may be something to do at the beginning or the end of each: the shard is observed, the client
-    /// keeps copies of keys, or there are monitoring clients, a pause or killed clients.
+    /// Each command may need work before or after it. The shard is observed, the client tracks keys, or there
+    /// are monitoring clients, a pause or killed clients.
     ByObservers,
-    /// The next one is too much work for a hold.
+    /// The next command is too much work for a hold.
     ByLongWork,
-    /// Their replies are as long as the replies of a turn may get.
+    /// The replies have reached the limit of a turn.
     ByLongReplies,
 }
 
-/// What the gates make of a command.
+/// The decision of the gates about a command.
 enum Gate {
-    /// It runs.
+    /// The command runs.
     Open(&'static Registered),
-    /// It has its answer: it is refused, or waits for EXEC.
+    /// The command has its reply: it is refused, or queued for EXEC.
     Answered,
-    /// The batch ends with it.
+    /// The command ends the batch.
     Shut(Ended),
 }
 
-/// A request of at least so many bytes is moved rather than copied, and runs on a heavy-work thread: such a
-/// one is the first of its input, because all the input before it has run when its last bytes come.
+/// The size of a request that is moved, not copied, and runs on a heavy-work thread.
+///
+/// Such a request is the first of its input, because all input before it has run when its last bytes arrive.
 const LONG_REQUEST_BYTES: usize = 4 << 20;
 
-/// After so many bytes of replies a connection has had its share of a turn: about as much as is copied in a
-/// tenth of a millisecond.
+/// The bytes of replies after which a connection has had its share of a turn.
+///
+/// About this much is copied in a tenth of a millisecond.
 const TURN_REPLY_BYTES: usize = 1 << 20;
 
-/// Where a batch goes on.
+/// The position at which a batch continues.
 enum Next {
-    /// With this command of it.
+    /// At this command of the batch.
     Command(usize),
-    /// Not now: a command is under way elsewhere. The input behind it starts here.
+    /// Later: a command is under way elsewhere. The input after it starts here.
     Parked { input_from: usize },
 }
 
 impl IoThread {
-    /// Runs the complete requests of `input`; returns how many bytes are done with.
+    /// Runs the complete requests of `input`, and returns how many bytes are done.
     pub(super) fn serve(
         &mut self,
         connection: &mut Connection,
@@ -120,7 +122,7 @@ impl IoThread {
             };
             match (ended, parsed) {
                 (Ended::Parked(at) | Ended::Paused(at), parsed) => {
-                    // What was parsed ahead of `at` is parsed again, from there.
+                    // Requests that were parsed from `at` on are parsed again.
                     if parsed != Ok(at) {
                         connection.parser.rewind();
                     }
@@ -133,7 +135,7 @@ impl IoThread {
                     break;
                 }
                 (Ended::Ran, Ok(end)) if end == done => break,
-                // What follows does not run: the client is closed before it gets any of this.
+                // Later requests do not run: the client is closed before it receives any of these replies.
                 (Ended::Ran, Ok(_)) if out.len() > self.output_limit(connection) => {
                     connection.closing = true;
                     done = input.len();
@@ -146,7 +148,7 @@ impl IoThread {
                 }
                 (Ended::Ran, Ok(end)) => {
                     done = end;
-                    // Mostly that was all, and nothing is left to look for.
+                    // Usually this was all the input.
                     if done == input.len() {
                         break;
                     }
@@ -169,8 +171,9 @@ impl IoThread {
         done
     }
 
-    /// Runs a batch, and puts down its time and its commands. `began` is when it begins, and then when it has
-    /// ended.
+    /// Runs a batch, and records its time and its commands.
+    ///
+    /// `began` is the start of the batch on entry, and its end on return.
     #[inline(always)]
     fn run_timed(
         &mut self,
@@ -209,7 +212,7 @@ impl IoThread {
         ended
     }
 
-    /// Puts down the time of a batch to one of its first commands, if what they have taken together is long.
+    /// Attributes the time of a long batch to one of its first commands.
     #[cold]
     fn note_long_batch(
         &self,
@@ -231,7 +234,7 @@ impl IoThread {
         let Turn { batch, now, .. } = turn;
         connection.node.as_mut().expect("a parked connection runs nothing").job.now = now;
         let mut index = 0;
-        // The last command that ran on one shard, which changes nothing of what admits the next one like it.
+        // The last command that ran on one shard. It changes nothing that admits the next command like it.
         let mut before: Option<&Parsed> = None;
         while let Some(parsed) = batch.commands.get(index) {
             let start = out.len();
@@ -257,7 +260,7 @@ impl IoThread {
                 Next::Parked { input_from } => return Ended::Parked(input_from),
                 Next::Command(next) => index = next,
             }
-            // Others may have run with it, or none may have.
+            // Other commands may have run with this one, or none may have run.
             let end = batch.commands[..index].last().map_or(parsed.start, |last| last.end);
             if let Some(ended) = self.after_command(connection, command, end, out, start) {
                 if let Ended::Parked(_) = ended {
@@ -274,20 +277,22 @@ impl IoThread {
         Ended::Ran
     }
 
-    /// Whether a command that is like the one before it may run as that one did. Apart: those in a row that
-    /// are alike do not come here.
+    /// Whether a command like the one before it may run in the same way.
+    ///
+    /// This is a function of its own because equal commands in a row do not come here.
     #[inline(never)]
     fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &Parsed) -> bool {
         let session = &connection.node.as_ref().expect("a parked connection runs nothing").job.session;
         turn.server.attention.is_idle(session.rights_as_of)
-            // The one before may have been admitted with rights that were looked up again since, under its
-            // hold.
+            // The previous command may have been admitted with rights that were looked up again later, under
+            // its hold.
             && session.admitted_as_of == session.rights_as_of
             && parsed.is_allowed(session, turn)
     }
 
-    /// Queues or offloads the first command of a batch, which is very long, if that can be. The caller of
-    /// [`IoThread::serve`] gives the input to [whom it is for](InputFor).
+    /// Queues or offloads the first command of a batch, which is very long, if possible.
+    ///
+    /// The caller of [`IoThread::serve`] passes the input to [its new owner](InputFor).
     #[cold]
     fn run_long_request(
         &mut self,
@@ -304,13 +309,14 @@ impl IoThread {
             self.await_room_in_log(slot, connection);
             return Some(Ended::Paused(parsed.start));
         }
-        // The request itself is counted already. Until the command is over there is a second copy, the value.
+        // The request itself is counted already. The value is a second copy of it until the command has
+        // ended.
         let n_more = words.iter().map(<[u8]>::len).sum::<usize>();
         if self.config.maxmemory.is_some() && server.memory.room() < n_more as i64 {
             self.eviction.make_room(&mut self.worker, n_more);
         }
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
-        // Deadlines count from here: its shards may know of no time, or of that when they were used last.
+        // Deadlines count from now. The command's shards may have no time yet, or the time of their last use.
         node.job.now = now;
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
@@ -347,12 +353,12 @@ impl IoThread {
         }
     }
 
-    /// Whether the input that has been served is for somebody else than its connection.
+    /// Whether the input that has been served belongs to another owner than its connection.
     pub(super) fn has_moved_input(&self) -> bool {
         !matches!(self.input_for, InputFor::Connection)
     }
 
-    /// Gives the input to whom it is for, or to nobody; returns what the connection keeps of it.
+    /// Passes the input to its owner, and returns the part that the connection keeps.
     pub(super) fn give_input(
         &mut self,
         connection: &mut Connection,
@@ -386,15 +392,15 @@ impl IoThread {
         rest
     }
 
-    /// Evicts, if a command is to wait for that.
+    /// Evicts keys if a command must wait for eviction.
     fn make_room_for(&mut self, found: &Found, session: &Session, server: &Server) {
-        // What has come was counted when it came. What a transaction does comes at once.
+        // A request was counted when it arrived. A transaction adds the data of all its commands at once.
         let wanted = match found {
             Found::Command(command) => gates::brought_by_exec(server, command, session),
             _ => 0,
         };
-        // A command that reads would wait for what others have written: threads go on with that at the end of
-        // each turn.
+        // A command that only reads would wait because of other clients' writes. Threads continue that
+        // eviction at the end of each turn.
         let reads = || matches!(found, Found::Command(command) if command.has(Flags::READONLY));
         let is_due = braid_storage::is_above_limit() && !reads();
         if is_due || wanted > 0 && server.memory.room() < wanted as i64 {
@@ -402,7 +408,7 @@ impl IoThread {
         }
     }
 
-    /// Has a command pass the gates, and does what becomes of it if it is not to run now.
+    /// Passes a command through the gates, and handles a command that does not run now.
     #[inline(never)]
     fn pass_gates(
         &mut self,
@@ -465,7 +471,7 @@ impl IoThread {
         }
     }
 
-    /// Runs an admitted command where it belongs, and perhaps some behind it.
+    /// Runs an admitted command in its place, and perhaps commands after it.
     #[inline(always)]
     fn run_command(
         &mut self,
@@ -486,12 +492,12 @@ impl IoThread {
                 Next::Parked { input_from: parsed.end }
             }
             Run::Session(_) | Run::Container => {
-                // CLIENT LIST shows its own client as of the commands before it.
+                // CLIENT LIST shows its own client as of the previous command.
                 connection.record.count_commands(batch.count(index));
                 if self.run_on_session(connection, turn, command, parsed, out) {
                     return Next::Command(index + 1);
                 }
-                // The last snapshot would lack what it does.
+                // The last snapshot would lack the effects of this command.
                 cold_path();
                 let node = detach(connection, turn, index..index + 1, true);
                 connection.postponed = Some(self.postpone(node));
@@ -522,7 +528,7 @@ impl IoThread {
         }
     }
 
-    /// Runs a command that needs no shard; returns false if it is to run again later.
+    /// Runs a command that needs no shard. Returns false if it must run again later.
     #[inline(never)]
     fn run_on_session(
         &self,
@@ -541,7 +547,7 @@ impl IoThread {
         call.gave_up.is_none()
     }
 
-    /// Logs what the client's user may not do.
+    /// Logs a command that the client's user may not run.
     #[cold]
     fn note_denial(&self, session: &Session, denial: Denial, words: Words<'_>) {
         session.publish(None);
@@ -549,7 +555,9 @@ impl IoThread {
         command::note_denial(session, denial, words, context, &TABLE, &self.worker.thread);
     }
 
-    /// Answers why a command does not run, and has EXEC refuse if it was to be queued.
+    /// Replies with the reason why a command does not run.
+    ///
+    /// EXEC will refuse if the command was to be queued.
     #[cold]
     fn refuse(&self, session: &mut Session, found: &Found, refusal: &CommandError, out: &mut Vec<u8>) {
         let start = out.len();
@@ -563,8 +571,9 @@ impl IoThread {
         session.drop_unwanted(start, out);
     }
 
-    /// Runs the command at `first` of the batch and those behind it that are like it. Those in a row that go
-    /// to the same shard run under one hold, or are left with the shard's holder.
+    /// Runs the command at `first` of the batch, and the similar commands after it.
+    ///
+    /// Commands in a row on the same shard run under one hold, or are delegated to the shard's holder.
     fn run_alike(
         &mut self,
         connection: &mut Connection,
@@ -576,7 +585,7 @@ impl IoThread {
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         let commands = &batch.commands[..];
-        // What runs here changes neither.
+        // Commands that run here change neither.
         let (is_restricted, rights_as_of) = (session.rights.is_some(), session.rights_as_of);
         let budget = &self.budget;
         let next = Cell::new(first);
@@ -589,7 +598,8 @@ impl IoThread {
             let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
             let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
             let held = self.worker.with_shard(routed.shard, |shard, thread| {
-                // Once for all of them: whoever changes one of these takes the shard for a moment after that.
+                // Checked once for all of them: a thread that changes one of these takes the shard for a
+                // moment afterwards.
                 let is_logged = shard.is_only_logged();
                 if shard.has_observers() != is_logged
                     || session.tracking.is_some()
@@ -648,7 +658,7 @@ impl IoThread {
             });
             if let Some(Ok(Stopped::No)) = held
                 && let Some(behind) = commands.get(end)
-                // Admission of one of them holds for the next one, but for its keys.
+                // The admission of one command holds for the next one, except for its keys.
                 && behind.is_like(leader)
                 && server.attention.is_idle(rights_as_of)
                 && (!is_restricted || behind.is_allowed(session, turn))
@@ -657,13 +667,13 @@ impl IoThread {
             }
             break (held, begin..end);
         };
-        // Nothing of a command that failed half way is sent.
+        // No partial reply of a failed command is sent.
         out.truncate(n_kept.get());
         let next = next.get();
         self.note_sizes(&connection.record, turn, first..next, &out[n_before..]);
         match held {
             Some(Ok(Stopped::No | Stopped::ByLongReplies)) => Next::Command(next),
-            // Observers ask for notices that concern its replies, and not those before them.
+            // Observers request notices about this command's replies, not about earlier replies.
             Some(Ok(Stopped::ByObservers)) if next > first => Next::Command(next),
             Some(Ok(Stopped::ByObservers)) => self.run_group_of_units(connection, turn, group, out),
             Some(Ok(Stopped::ByLongWork)) => self.leave_group(connection, turn, next..group.end, true),
@@ -672,13 +682,13 @@ impl IoThread {
                 job::answer_panic(out, session, Some(failed), &self.worker.thread);
                 Next::Command(next + 1)
             }
-            // Nobody asks the clock for what only waits for its turn: it has its share of the time here.
+            // These commands only wait for their turn. Their share of the batch's time suffices, so the clock
+            // is not read.
             None => self.leave_group(connection, turn, group, false),
         }
     }
 
-    /// Notes commands that ran one after the other with nothing between them, and whose requests or replies
-    /// are large.
+    /// Records the large requests and replies of commands that ran directly after one another.
     #[inline(always)]
     fn note_sizes(&self, client: &ClientRecord, turn: Turn<'_>, ran: Range<usize>, replies: &[u8]) {
         let commands = &turn.batch.commands[ran];
@@ -690,7 +700,7 @@ impl IoThread {
         }
     }
 
-    /// Runs commands on one shard under one hold, each with all that belongs to a unit.
+    /// Runs commands on one shard under one hold, each as a complete unit.
     #[inline(never)]
     fn run_group_of_units(
         &mut self,
@@ -703,7 +713,7 @@ impl IoThread {
         let session = &mut node.job.session;
         let leader = &turn.batch.commands[group.start];
         let routed = leader.routed.expect("a command on one shard has its key first");
-        // What a client is sent unasked has its place between the replies to two of its commands.
+        // A notification to the client has its place between the replies to two of its commands.
         let group = if session.record.is_listener() { group.start..group.start + 1 } else { group };
         let budget = &self.budget;
         let next = Cell::new(group.start);
@@ -737,7 +747,7 @@ impl IoThread {
                 }
                 next.set(next.get() + 1);
                 n_kept.set(out.len());
-                // What it asks for comes before the next command.
+                // A request of the command is served before the next command runs.
                 let is_over = out.len() > TURN_REPLY_BYTES || budget.is_spent();
                 if session.closing || session.request.get().is_some() || is_over {
                     break;
@@ -754,7 +764,7 @@ impl IoThread {
                 session.closing = true;
                 Next::Command(group.end)
             }
-            // At the gate the next of them is held back.
+            // The gate holds the next command back.
             Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
             Some(Ok(
                 UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::BetweenParts | UnitEnded::TooLong(_),
@@ -769,7 +779,9 @@ impl IoThread {
         }
     }
 
-    /// Has a listening client's connection read what its last commands have sent, before the next ones run.
+    /// Makes a listening client's connection read its notifications before the next commands run.
+    ///
+    /// They are the notifications of its last commands.
     fn has_notifications_for(&self, session: &mut Session) {
         let own = &self.server().threads[self.worker.thread.index];
         if session.record.is_listener() && !own.notifications.is_empty() {
@@ -777,7 +789,7 @@ impl IoThread {
         }
     }
 
-    /// Leaves commands of one shard with its holder. With `is_timed` each is timed by itself, and not with
+    /// Delegates commands of one shard to its holder. With `is_timed` each is timed by itself, and not with
     /// the batch.
     #[inline(never)]
     fn leave_group(
@@ -797,8 +809,9 @@ impl IoThread {
         Next::Parked { input_from: commands[commands.len() - 1].end }
     }
 
-    /// Runs a command over several shards, if all are idle, or leaves it to the coordinator, with the scripts
-    /// behind it if it is one itself. Returns how many it has left.
+    /// Runs a command over several shards if all are idle. Otherwise leaves it to the coordinator.
+    ///
+    /// A script that is left takes the scripts after it along. Returns how many commands were left.
     #[inline(never)]
     fn run_transaction(
         &mut self,
@@ -822,7 +835,7 @@ impl IoThread {
                 needs.add_unforeseen(server, session, command, words);
             }
             if let Some(unfetched @ [_, _, ..]) = needs.keys.get(ahead.len()..) {
-                // A script, or a transaction, looks them up one after the other.
+                // A script or a transaction would look them up one after the other.
                 for &key in unfetched {
                     server.engine.prefetch(key.shard);
                     server.keyspace.prefetch_root(session.db, key);
@@ -863,11 +876,10 @@ impl IoThread {
                     return 0;
                 }
                 Some(Ok(UnitEnded::Needs(further))) => further,
-                // The thread that goes on finds out with what.
+                // The thread that continues the command determines its next part.
                 Some(Ok(UnitEnded::BetweenParts)) => Route::default().with_weight(Weight::Heavy),
                 Some(Ok(UnitEnded::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
-                // Held by someone else, held back by a pause, or concerned with waiting: all that is the
-                // node's business.
+                // The node handles a shard that is held, a pause and a wait.
                 Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) => {
                     Route::new(shards)
                 }
@@ -883,7 +895,7 @@ impl IoThread {
         n_left
     }
 
-    /// Runs a command whose reply waits until all that ran before it has ended.
+    /// Runs a command whose reply waits until all earlier commands have ended.
     #[inline(never)]
     fn run_barrier(
         &mut self,
@@ -902,7 +914,7 @@ impl IoThread {
         self.worker.submit(node);
     }
 
-    /// Sends a command on its way over the shards, one after the other.
+    /// Starts a command that visits the shards one after the other.
     #[inline(never)]
     fn begin_sweep(
         &mut self,
@@ -941,8 +953,9 @@ impl IoThread {
         }
     }
 
-    /// Does what a command has asked of its connection. Its reply, from `start` on, waits as long as the
-    /// connection.
+    /// Serves the request that a command has made to its connection.
+    ///
+    /// The reply, from `start` on, waits as long as the connection does.
     fn after_command(
         &mut self,
         connection: &mut Connection,
@@ -953,7 +966,7 @@ impl IoThread {
     ) -> Option<Ended> {
         let node = connection.node.as_mut().expect("the command ran here");
         let session = &mut node.job.session;
-        // The thread must have heard of its subscriptions before it can close.
+        // The thread must know of its subscriptions before the connection can close.
         if session.closing && session.request.get() != Some(Request::ReadNotifications) {
             return Some(Ended::Closed);
         }
@@ -970,7 +983,7 @@ impl IoThread {
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
-        // The reply leaves with the node, and waits for the log all the same.
+        // The reply leaves with the node, and still waits for the log.
         node.job.ticket = node.job.ticket.max(self.worker.thread.ticket.get());
         if let Request::Save { order, is_answered } = request {
             node.job.session.ask(Request::ReadNotifications);
@@ -991,32 +1004,33 @@ impl IoThread {
             return Some(Ended::Paused(input_from));
         };
         node.job.session.ask(Request::ReadNotifications);
-        // The batch leaves it out.
+        // The batch does not count this command.
         node.job.session.n_commands += 1;
         self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
         Some(Ended::Parked(input_from))
     }
 
-    /// Sends the commands of a node that was held back on their way again.
+    /// Submits the commands of a node that was held back.
     pub(super) fn submit_commands(&mut self, mut node: Box<Node<Job>>) {
         let server = self.server();
         let (command, words) = command_lookup::next(&node.job);
-        // The saver sends it back here.
+        // The saver sends the node back to this function.
         if matches!(command.spec.run, Run::Barrier(_))
             && node.job.session.log_begun.is_none()
             && command::turns_log_on(words, server)
         {
             return server.order_save(SaveOrder::BeginLog, Some((node, true)));
         }
-        // It begins now: time has passed since it was read.
+        // The command begins now: time has passed since it was read.
         node.job.now = server.clock.now();
         node.set_route(node.job.route(server));
         self.worker.submit(node);
     }
 }
 
-/// Takes the node of a connection, to run these commands of the batch elsewhere. With `is_timed`, each is
-/// timed by itself, and not with the batch.
+/// Takes the node of a connection, to run these commands of the batch elsewhere.
+///
+/// With `is_timed` each is timed by itself, and not with the batch.
 fn detach(
     connection: &mut Connection,
     turn: Turn<'_>,
@@ -1035,14 +1049,15 @@ fn detach(
     node
 }
 
-/// Whether commands are logged in their own words, if they change anything.
+/// Whether commands are logged in their own words if they change anything.
 #[cold]
 fn are_verbatim(commands: &[Parsed]) -> bool {
     commands.iter().all(|parsed| parsed.command().spec.log.is_verbatim(parsed.n_words))
 }
 
-/// Whether a command whose work grows with what its key holds is short enough to run here. Apart, to keep it
-/// out of the way of those that need not be asked.
+/// Whether a command is short enough to run here. Its work grows with the value of its key.
+///
+/// This is a function of its own, out of the way of commands that need no such check.
 #[inline(never)]
 fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> bool {
     let mut look = Look::at_shard(shard);
@@ -1050,7 +1065,7 @@ fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> 
     budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
 }
 
-/// Finds out which of some commands in a row have large requests or replies: each has one reply, or none has.
+/// Finds the commands in a row that have large requests or replies. Each has one reply, or none has.
 #[inline(never)]
 fn note_sizes_of_each(
     client: &ClientRecord,
@@ -1067,12 +1082,12 @@ fn note_sizes_of_each(
     }
 }
 
-/// Scripts in a row are left to the coordinator together as far as they are no longer than this: they are
-/// copied.
+/// The total size of scripts in a row that are left to the coordinator together. They are copied.
 const TOGETHER_MAX_BYTES: usize = 64 * 1024;
 
-/// How many commands of the batch, from `index` on, are left to the coordinator together: scripts in a row,
-/// and else one.
+/// How many commands of the batch, from `index` on, are left to the coordinator together.
+///
+/// Scripts in a row are left together, and any other command alone.
 fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, session: &Session) -> usize {
     let Turn { server, batch, .. } = turn;
     if !matches!(command.spec.run, Run::Script(_)) || session.record.is_listener() {
@@ -1090,8 +1105,9 @@ fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, sessio
     1 + batch.commands[index + 1..].iter().take_while(follows).count()
 }
 
-/// Fetches the members that commands which run together reach for, of the first one's key. Apart, to keep it
-/// out of the way of those that reach for none.
+/// Prefetches the members that commands of one run use in the first command's key.
+///
+/// This is a function of its own, out of the way of commands that use no members.
 #[inline(never)]
 fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
     let leader = &group[0];
@@ -1102,7 +1118,7 @@ fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
     step::prefetch_members(shard, &key, on_key.filter_map(|parsed| parsed.known(turn)));
 }
 
-/// Answers what cannot be parsed, and closes.
+/// Replies to input that cannot be parsed, and closes the connection.
 fn report_protocol_error(
     connection: &mut Connection,
     error: ProtocolError,
@@ -1117,7 +1133,7 @@ fn report_protocol_error(
     Reply::new(out, node.job.session.resp).error(text);
 }
 
-/// Whether a web browser was made to talk to the server: such a connection is closed at once.
+/// Whether a web browser was made to talk to the server. Such a connection is closed at once.
 fn is_cross_protocol(words: Words<'_>) -> bool {
     let name = words.get(0);
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")

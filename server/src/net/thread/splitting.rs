@@ -1,4 +1,6 @@
-//! Following what is read until its reply has left, to tell where its time goes: `latency-split`.
+//! `latency-split`: follows input from its read until its reply has left.
+//!
+//! It shows where the time goes.
 
 use std::time::Instant;
 
@@ -12,7 +14,7 @@ use crate::{
 };
 
 impl IoThread {
-    /// Begins to follow what was read, unless it comes behind something that is followed.
+    /// Begins to follow the input of a read, unless earlier input is still followed.
     #[cold]
     pub(super) fn begin_split(&self, connection: &mut Connection, now: Instant) {
         let Some(woke_at) = self.woke_at else { return };
@@ -26,13 +28,13 @@ impl IoThread {
         }
     }
 
-    /// Ends it, if the socket has taken all replies and nothing is under way.
+    /// Stops following, if the socket has taken all replies and nothing is under way.
     #[cold]
     pub(super) fn end_split(&self, connection: &mut Connection) {
         if connection.is_parked() || !connection.backlog.is_empty() || connection.stream.has_unsent() {
             return;
         }
-        // Of what is no whole request there is nothing to tell.
+        // An incomplete request has nothing to record.
         if let Some(mut split) = connection.split.take()
             && let Some(family) = split.family
         {
@@ -42,7 +44,7 @@ impl IoThread {
     }
 }
 
-/// A batch of what is followed has run, as far as it has.
+/// Records that a batch of followed input has run, as far as it got.
 pub(super) fn ran(split: &mut Split, first: &Parsed, now: Instant) {
     if split.family.is_none()
         && let Found::Command(command) = first.found
@@ -52,13 +54,15 @@ pub(super) fn ran(split: &mut Split, first: &Parsed, now: Instant) {
     split.pass(Phase::Run, now);
 }
 
-/// Has a node be followed that sets out for shards, if its connection is.
+/// Follows a node that leaves for shards, if its connection is followed.
 pub(super) fn follow(node: &mut Node<Job>, connection: &Connection) {
     node.job.split = connection.split.is_some().then(|| Box::new(Split::begin(Instant::now())));
 }
 
-/// A node is back. If it was not followed all the way, because it has waited for keys, or visited all shards,
-/// or for a pause, nothing is told of it.
+/// Takes the times of a returned node.
+///
+/// If the node was not followed all the way, nothing is recorded. It may have waited for keys or for a pause,
+/// or visited all shards.
 #[cold]
 pub(super) fn take_back(connection: &mut Connection, part: Option<Box<Split>>) {
     match (&mut connection.split, part) {

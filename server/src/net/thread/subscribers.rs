@@ -1,4 +1,4 @@
-//! Who hears what on a thread, and how far its queue of notifications has been given out.
+//! This thread's subscribers, and its position in the notification queue.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -17,14 +17,14 @@ use crate::{
     },
 };
 
-/// Which connections of a thread are subscribed to what, as of the last notification that was read.
+/// The subscriptions of a thread's connections, as of the last notification that was read.
 pub(super) struct Subscribers {
     by_kind: [HashMap<Name, HashSet<Place>, KeyHasher>; TopicKind::ALL.len()],
     /// The monitoring clients (MONITOR).
     pub(super) monitors: BTreeSet<Place>,
-    /// The clients that keep copies of keys (CLIENT TRACKING).
+    /// The tracking clients (CLIENT TRACKING).
     pub(super) trackers: HashMap<TrackerNumber, Tracker>,
-    /// Those that hear of keys by what they begin with.
+    /// The tracking clients that are told of keys by prefix.
     pub(super) by_prefix: HashMap<Name, HashSet<TrackerNumber>>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Subscribers {
     }
 }
 
-/// A client that keeps copies of keys.
+/// A tracking client.
 #[derive(Clone)]
 pub(super) struct Tracker {
     pub(super) place: Place,
@@ -76,7 +76,7 @@ impl Subscribers {
         self.trackers.insert(number, tracker);
     }
 
-    /// Ends what a client has asked for with CLIENT TRACKING; gives its mode.
+    /// Ends CLIENT TRACKING for a client, and returns its mode.
     pub(super) fn track_no_more(&mut self, number: TrackerNumber) -> Option<Arc<Mode>> {
         let Tracker { mode, .. } = self.trackers.remove(&number)?;
         for prefix in &mode.prefixes {
@@ -95,54 +95,60 @@ impl Subscribers {
     }
 }
 
-/// For how long a thread gives out notifications in one turn. Then it writes to the sockets that they are
-/// for, and serves others. The longer the last writes took, the more is given between them: with thousands of
-/// subscribers each write is to have several messages.
+/// The time for which a thread gives out notifications in one turn.
+///
+/// Then it writes to their sockets and serves other connections. The longer the last writes took, the more is
+/// given out between them: with thousands of subscribers each write should hold several messages.
 pub(super) const SLICE_TIME: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
-/// How many bytes it gives out in one turn.
+/// The bytes that it gives out in one turn.
 pub(super) const SLICE_BYTES: usize = 4 << 20;
-/// From how many bytes on what is given to a connection is written before more is: one that reads is not
-/// closed for what it was not offered.
+/// The bytes given to one connection after which they are written first.
+///
+/// A client that reads is not closed for bytes that its socket was not offered.
 pub(super) const WRITE_BYTES: usize = 32 * 1024;
-/// How long a thread at most gathers notifications before it gives out more.
+/// The maximum time for which a thread gathers notifications before it gives out more.
 pub(super) const GIVING_REST_MAX: Duration = Duration::from_millis(1);
-/// From so many bytes on enough is gathered.
+/// The number of queued bytes at which gathering ends.
 pub(super) const GATHERED_BYTES: u64 = 32 * 1024;
-/// After how many connections it looks at the clock.
+/// The number of connections after which the thread reads the clock.
 pub(super) const CLOCK_EVERY: usize = 64;
 
-/// How far a thread has read its queue of notifications, and what waits for that.
+/// The position of a thread in its queue of notifications.
+///
+/// It includes the connections and nodes that wait for it.
 #[derive(Default)]
 pub(super) struct Giving {
     pub(super) n_read: u64,
-    /// Who goes on when so many notifications are read; the numbers rise.
+    /// The successors of notifications, by the number of notifications that must be read first, rising.
     pub(super) turns: VecDeque<(u64, Successor)>,
     /// Connections that wait until the queues they have filled are empty.
     pub(super) held_back: Vec<(Place, ClientId)>,
-    /// Connections that were given more than they may have: they are closed when nothing is being given out.
+    /// Connections that were given more than their limit. They are closed when nothing is being given out.
     pub(super) to_close: Vec<Place>,
-    /// What is for clients that are being handed over to this thread.
+    /// Invalidations for clients that are being handed over to this thread.
     pub(super) on_their_way: HashMap<ClientId, Vec<Arc<Invalidation>>>,
-    /// Room for the connections that one notification is for.
+    /// Space for the connections of one notification.
     pub(super) places: Vec<Place>,
-    /// What this turn has given.
+    /// The notifications given out in this turn.
     pub(super) slice: Slice,
-    /// Nothing is given before this unless much waits: what comes meanwhile goes in the same writes.
+    /// Nothing is given out before this time unless much waits. Notifications that arrive meanwhile share the
+    /// same writes.
     pub(super) rest_until: Option<Instant>,
-    /// When the last slice ended, and its writes began.
+    /// The time at which the last slice ended and its writes began.
     pub(super) gave_until: Option<Instant>,
-    /// How long those took.
+    /// The duration of those writes.
     pub(super) writes_took: Duration,
 }
 
-/// What a turn has given out.
+/// The notifications given out in one turn.
 #[derive(Default)]
 pub(super) struct Slice {
-    /// To how many connections since the clock was last asked. What is given to nobody counts as well.
+    /// The number of recipients since the clock was last read. A notification without recipients counts as
+    /// one.
     pub(super) n_given: usize,
     pub(super) n_bytes: usize,
-    /// A socket that takes more has been given as much as it is offered at a time.
+    /// Whether a writable socket has been given as much as it is offered at a time.
     pub(super) must_write: bool,
 }
 
@@ -160,10 +166,10 @@ impl Slice {
     }
 }
 
-/// Who goes on when the queue is read so far.
+/// The connection or node that continues when the queue is read up to a position.
 pub(super) enum Successor {
     /// A connection, with the replies in its node.
     Node(Box<Node<Job>>),
-    /// A connection, with what it has sent.
+    /// A connection, with its unread input.
     Connection(Place, ClientId),
 }

@@ -1,4 +1,4 @@
-//! Commands that visit the shards in turn, a little in each turn of the loop.
+//! Commands that visit the shards one after the other, a little in each turn.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +15,22 @@ use crate::{
     shared::server::Server,
 };
 
-/// How long the sweeps of one turn of the loop may take.
+/// The time for the sweeps in one turn of the loop.
 const SWEEP_BUDGET: Duration = Duration::from_micros(100);
 
-/// How long forgetting who has read keys may take in one turn of the loop.
+/// The time for forgetting readers of keys in one turn of the loop.
 const EVICTION_BUDGET: Duration = Duration::from_micros(500);
 
-/// Of how many keys readers are forgotten under one hold.
+/// The number of keys whose readers are forgotten under one hold.
 const EVICTION_KEYS: usize = 64;
 
-/// How long forgetting clients that track no more may take in one turn of the loop.
+/// The time for forgetting clients that no longer track, in one turn of the loop.
 const FORGETTING_BUDGET: Duration = Duration::from_micros(100);
 
-/// Of how many keys a client is forgotten under one hold.
+/// The number of keys at which a client is forgotten under one hold.
 const FORGETTING_KEYS: usize = 64;
 
-/// How the share of a sweep in a turn ended.
+/// The end of a sweep's share in a turn.
 enum Swept {
     Done,
     OutOfTime,
@@ -38,7 +38,7 @@ enum Swept {
 }
 
 impl IoThread {
-    /// Gives each sweep under way a share of this turn.
+    /// Does a turn's share of each sweep under way.
     pub(super) fn step_sweeps(&mut self) {
         let began = Instant::now();
         for _ in 0..self.sweeps.len() {
@@ -67,11 +67,11 @@ impl IoThread {
         }
     }
 
-    /// Forgets who has read keys, which tells them to read again, while more are remembered than
-    /// `tracking-table-max-keys`.
+    /// Forgets the readers of keys while more keys are remembered than `tracking-table-max-keys`. The readers
+    /// are told to read again.
     ///
-    /// Where keys are remembered the limit is kept with what the same shard remembers; here all shards have
-    /// their turns.
+    /// A shard that remembers a key keeps the limit with its own remembered keys. Here all shards have their
+    /// turns.
     pub(super) fn limit_tracking(&mut self, server: &Server) {
         let Some(limit) = server.trackers.max_keys() else { return };
         if server.trackers.n_keys() <= limit {
@@ -86,8 +86,8 @@ impl IoThread {
             }
             self.limited_at = (self.limited_at + 1) % n_shards;
             let shard = braid_storage::ShardId(self.limited_at as u16);
-            // A held shard has its turn in the next round. Who has read a key is told when the shard is let
-            // go.
+            // A held shard has its turn in the next round. The readers of a key are told when the shard is
+            // released.
             let _ = self.worker.with_shard(shard, |shard, _| {
                 let n_most = n_over.min(EVICTION_KEYS);
                 (0..n_most).take_while(|_| shard.evict_readers()).count()
@@ -95,7 +95,7 @@ impl IoThread {
         }
     }
 
-    /// Has shards forget clients that track no more, for a share of this turn.
+    /// Makes shards forget clients that no longer track, for a share of this turn.
     pub(super) fn step_forgetting(&mut self) {
         self.is_forgetting = false;
         if self.forgetting.is_empty() {
@@ -111,7 +111,7 @@ impl IoThread {
                 let forgotten = self.worker.with_shard(id, |shard, _| match leftover.reader {
                     Some(reader) => shard.forget_reader(reader, FORGETTING_KEYS),
                     None => {
-                        // Whoever begins to hear of prefixes holds all shards.
+                        // A client that begins to track prefixes holds all shards.
                         if server.trackers.n_prefixes() == 0 {
                             shard.hear_all(hearers::PREFIXES, false);
                         }
@@ -126,7 +126,7 @@ impl IoThread {
                             leftover.shards.remove(id);
                         }
                     }
-                    // It is held: the others first.
+                    // It is held, so the others come first.
                     Some(Err(_)) | None => from = usize::from(id.0) + 1,
                 }
                 if began.elapsed() > FORGETTING_BUDGET {
@@ -158,7 +158,7 @@ impl IoThread {
                 let now = shard.start_at(now, || server.clock.now());
                 shard.go_to(sweep.db);
                 let step = step::step_sweep(command, sweep, shard);
-                // It may have removed keys that had expired.
+                // It may have removed expired keys.
                 unit::end(held, thread, now);
                 step
             });

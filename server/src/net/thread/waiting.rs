@@ -1,4 +1,4 @@
-//! Connections whose commands wait: for keys, for the end of a pause, or for a time.
+//! Connections whose commands wait for keys, for the end of a pause, or for a time.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl IoThread {
-    /// Notes that a command of a connection waits for keys, unless it has been claimed meanwhile.
+    /// Records that a connection's command waits for keys, unless it has been claimed meanwhile.
     pub(super) fn note_wait(&mut self, parked: Arc<Parked>) {
         let slot = parked.origin.slot;
         if parked.is_claimed() {
@@ -32,7 +32,7 @@ impl IoThread {
         connection.record.waiting.store(Some(Arc::clone(&parked)));
         let has_left = connection.peer_closed && parked.is_visible();
         connection.waiting = Some(parked);
-        // It has no reply to wait for now, which what was sent to it would have to follow.
+        // No reply is due now, so notifications need not follow one.
         if let Some(held_back) = connection.held_back.take() {
             connection.send_held_back(&held_back, connection.version());
             self.again.push(slot);
@@ -42,7 +42,7 @@ impl IoThread {
         }
     }
 
-    /// Ends the wait of a connection's command, if nobody serves it just now.
+    /// Ends the wait of a connection's command, unless it is being served.
     pub(super) fn end_wait(&mut self, slot: usize, why: GaveUp) {
         let waiting = self.connections[slot].as_ref().and_then(|connection| connection.waiting.clone());
         let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
@@ -52,14 +52,14 @@ impl IoThread {
         }
     }
 
-    /// Has a command that has waited leave the lines it stands in.
+    /// Removes a command that has waited from its lines.
     pub(super) fn withdraw(&mut self, mut node: Box<Node<Job>>, parked: Arc<Parked>) {
         node.set_route(parked.route());
         node.job.task = Task::Withdraw(parked);
         self.worker.submit(node);
     }
 
-    /// Ends the waits whose time is up.
+    /// Ends the waits whose deadline has passed.
     pub(super) fn end_overdue_waits(&mut self) {
         if self.deadlines.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl IoThread {
         }
     }
 
-    /// Forgets that a command of a connection waited: its node is back.
+    /// Forgets that a command of a connection waited, because its node is back.
     pub(super) fn forget_wait(&mut self, slot: usize) {
         let Some(connection) = self.connections[slot].as_mut() else { return };
         let Some(parked) = connection.waiting.take() else { return };
@@ -83,8 +83,9 @@ impl IoThread {
         }
     }
 
-    /// Closes a connection whose client has left, or was killed, while a pause held its command back: as in
-    /// Redis, the command is not run.
+    /// Closes a connection whose client left, or was killed, while a pause held its command.
+    ///
+    /// As in Redis, the command does not run.
     pub(super) fn close_postponed(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         if let Some(node) = connection.postponed.take().and_then(|nth| self.postponed.remove(&nth)) {
@@ -93,7 +94,7 @@ impl IoThread {
         }
     }
 
-    /// Keeps a node until the end of a pause; returns where it is. The connection may be in its place or be
+    /// Keeps a node until the end of a pause, and returns its number. The connection may be in its slot or be
     /// served.
     pub(super) fn postpone(&mut self, node: Box<Node<Job>>) -> u64 {
         self.worker.thread.stats().postponed.add(1);
@@ -103,14 +104,14 @@ impl IoThread {
         self.n_postponed
     }
 
-    /// Keeps a node for so long.
+    /// Keeps a node for `millis` milliseconds.
     pub(super) fn rest(&mut self, node: Box<Node<Job>>, millis: u64, works_on: Option<&'static Registered>) {
         node.job.session.record.blocked.store(true, Ordering::Relaxed);
         let until = self.server().clock.uptime_millis().saturating_add(millis);
         self.resting.push(Resting { until, began: Instant::now(), works_on, node });
     }
 
-    /// Runs again what a pause held back; it may be held back again.
+    /// Runs the commands that a pause held back. Each may be held back again.
     pub(super) fn resume_postponed(&mut self) {
         for (_, node) in std::mem::take(&mut self.postponed) {
             let slot = node.job.session.origin.slot;
@@ -126,7 +127,7 @@ impl IoThread {
         }
     }
 
-    /// Goes on with connections whose rest is over, and with those whose client is gone.
+    /// Continues connections whose rest is over, and those whose client is gone.
     pub(super) fn wake_resting(&mut self, server: &Server) {
         let now = server.clock.uptime_millis();
         let is_gone = |node: &Node<Job>| {
