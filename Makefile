@@ -34,7 +34,7 @@ test: ## Run all tests; needs only the Rust toolchain
 search: ## Run the tests that choose at random, with other choices than `make test` (SEED=… repeats them)
 	@echo "SEED=$(SEED)"
 	BRAID_SEED=$(SEED) cargo test -p braid-storage --lib coordinator::tests -- --nocapture
-	BRAID_SEED=$(SEED) cargo test -p braid-server --test history --test sums --test predictions --test tracking --test pubsub --test pipelines
+	BRAID_SEED=$(SEED) cargo test -p braid-server --test it history:: sums:: predictions:: tracking:: pubsub:: pipelines::
 	BRAID_SEED=$(SEED) BRAID_CASES=$(SEARCH_CASES) cargo test -p braid-script --test differential --test libraries
 	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-journal -p braid-bench
 
@@ -42,10 +42,10 @@ crash: ## Kill and end the server a thousand times under load (KILLS=… SEED=�
 	@command -v strace >/dev/null || { echo "strace is missing: apt-get install strace"; exit 1; }
 	@command -v faketime >/dev/null || { echo "faketime is missing: apt-get install faketime"; exit 1; }
 	@echo "SEED=$(SEED)"
-	BRAID_SEED=$(SEED) BRAID_KILLS=$(KILLS) cargo test -p braid-server --test crash -- --nocapture
-	BRAID_STRIDE=1 cargo test -p braid-server --test disk_faults
-	BRAID_REQUIRE_STRACE=1 cargo test -p braid-server --test system_faults
-	BRAID_REQUIRE_FAKETIME=1 cargo test -p braid-server --test clock
+	BRAID_SEED=$(SEED) BRAID_KILLS=$(KILLS) cargo test -p braid-server --test it crash:: -- --nocapture
+	BRAID_STRIDE=1 cargo test -p braid-server --test it disk_faults::
+	BRAID_REQUIRE_STRACE=1 cargo test -p braid-server --test it system_faults::
+	BRAID_REQUIRE_FAKETIME=1 cargo test -p braid-server --test it clock::
 
 lint: ## Check formatting and lints, warnings being errors
 	cargo fmt --all --check
@@ -56,12 +56,12 @@ fmt: ## Format the code
 
 compat: ## Play the transcripts against a real redis-server
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
-	BRAID_COMPAT_SERVER=redis-server cargo test -p braid-server --test transcripts
+	BRAID_COMPAT_SERVER=redis-server cargo test -p braid-server --test it transcripts::
 
 compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECONDS (SEED=… repeats them)
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
 	@echo "SEED=$(SEED)"
-	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SEED=$(SEED) BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test differential --test dumps -- --nocapture
+	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SEED=$(SEED) BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test it differential:: dumps:: -- --nocapture
 
 conformance: ## Run Redis's own test suite, with two I/O threads (ARGS="--server target/debug/braid-server unit/multi …")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }

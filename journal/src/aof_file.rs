@@ -1,4 +1,5 @@
-//! The AOF as the first consumer of the change stream: which thread writes, when it syncs, which replies wait.
+//! The AOF as the first consumer of the change stream: which thread writes, when it syncs, which replies
+//! wait.
 //!
 //! ```text
 //! unit    adds its record to its thread's batch and takes a ticket, under its holds
@@ -436,11 +437,11 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         }
     }
 
-    /// How long the syncer lets other threads add to its next sync, if it should. It is woken as soon as there
-    /// is as much as the last time.
+    /// How long the syncer lets other threads add to its next sync, if it should. It is woken as soon as
+    /// there is as much as the last time.
     ///
-    /// Clients whose replies have just left mostly send again at once. A sync costs the same for one client as
-    /// for all of them, and each has to wait for it in any case. A single client waits for nobody.
+    /// Clients whose replies have just left mostly send again at once. A sync costs the same for one client
+    /// as for all of them, and each has to wait for it in any case. A single client waits for nobody.
     pub fn gather(&self, has_advanced: bool) -> Option<Duration> {
         const LEAST: Duration = Duration::from_micros(100);
         const MOST: Duration = Duration::from_millis(2);
@@ -697,7 +698,8 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         self.host.wake_syncer();
     }
 
-    /// Does the work that was ordered from the syncer. After that the syncer must check for published records.
+    /// Does the work that was ordered from the syncer. After that the syncer must check for published
+    /// records.
     pub fn do_chores(&self) {
         while let Some(chore) = self.chores.pop() {
             match chore {

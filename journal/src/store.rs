@@ -309,8 +309,8 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Appends adjacent units, of which `ends` are the ends. It does not sync them. A single unit that is longer
-    /// than a frame is not copied.
+    /// Appends adjacent units, of which `ends` are the ends. It does not sync them. A single unit that is
+    /// longer than a frame is not copied.
     ///
     /// # Errors
     /// The error of the disk. Nothing is appended then, even if bytes were written after the end. The caller

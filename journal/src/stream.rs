@@ -299,8 +299,8 @@ impl<C> ChangeStream<C> {
         writer.add(&self.intake, |_| Kind::Cut);
     }
 
-    /// Hands a thread's batch over to the merger. The caller must [run](Self::run) after that, or have another
-    /// thread do so.
+    /// Hands a thread's batch over to the merger. The caller must [run](Self::run) after that, or have
+    /// another thread do so.
     pub fn publish(&self, writer: &mut Writer) {
         writer.publish(&self.intake);
         self.held.announce();

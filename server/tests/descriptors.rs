@@ -1,5 +1,6 @@
 //! File descriptors: as many as `maxclients` needs.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

@@ -209,8 +209,8 @@ impl World {
     }
 }
 
-/// The file and a consumer that only counts both get every unit once, in order, however often the file is turned
-/// off and on and rewritten.
+/// The file and a consumer that only counts both get every unit once, in order, however often the file is
+/// turned off and on and rewritten.
 #[test]
 fn each_consumer_gets_each_unit_once_and_in_order() {
     for seed in 0..300 {
@@ -329,8 +329,8 @@ fn only_the_syncer_passes_a_cut() {
     assert_eq!(start(&world.disk).0, [0, 1]);
 }
 
-/// Threads that add, publish and write at the same time, a syncer that also rewrites, and a consumer of its own
-/// pace: all see one order.
+/// Threads that add, publish and write at the same time, a syncer that also rewrites, and a consumer of its
+/// own pace: all see one order.
 #[test]
 fn threads_agree_on_one_order() {
     const N_THREADS: usize = 3;

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../tests/properties/records.rs"]
+#[path = "../../tests/it/properties/records.rs"]
 mod properties;
 
 fuzz_target!(|plan: &[u8]| properties::check(plan));

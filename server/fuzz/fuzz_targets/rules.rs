@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 
 #[expect(dead_code, reason = "the other target uses the rest")]
-#[path = "../../tests/properties/users.rs"]
+#[path = "../../tests/it/properties/users.rs"]
 mod properties;
 
 fuzz_target!(|text: &[u8]| properties::check_rules(text));

@@ -31,16 +31,16 @@ use crate::{
 /// much](Durability::is_full) is unwritten.
 pub const ROOM: Ticket = Ticket::MAX;
 
-/// The unwritten bytes from which on replies wait although a sync is in progress: this many, or under `maxmemory`
-/// this part of it, within limits.
+/// The unwritten bytes from which on replies wait although a sync is in progress: this many, or under
+/// `maxmemory` this part of it, within limits.
 const BEHIND_MAX: usize = 64 << 20;
 const BEHIND_LEAST: usize = 1 << 20;
 const BEHIND_PART: u64 = 8;
 
 /// The records of units and their consumers.
 ///
-/// Recording begins and ends with all shards held. So a unit that holds any shard is recorded from its beginning
-/// to its end, or not at all.
+/// Recording begins and ends with all shards held. So a unit that holds any shard is recorded from its
+/// beginning to its end, or not at all.
 pub struct Durability {
     is_recording: AtomicBool,
     /// The change stream and its file.
@@ -162,7 +162,8 @@ impl Durability {
         self.aof.stream().add_cut(writer);
     }
 
-    /// Hands a thread's batch over to the merger. A thread must [advance](AofFile::advance) the file after that.
+    /// Hands a thread's batch over to the merger. A thread must [advance](AofFile::advance) the file after
+    /// that.
     pub fn publish(&self, writer: &mut Writer) {
         self.aof.stream().publish(writer);
     }
@@ -179,8 +180,8 @@ impl Durability {
 
     /// Whether so much waits to be written, or is about to, that no long command may begin.
     ///
-    /// A single one adds more than all short commands do. While the disk refuses writes, this is false: commands
-    /// then end with their error.
+    /// A single one adds more than all short commands do. While the disk refuses writes, this is false:
+    /// commands then end with their error.
     pub fn is_full(&self) -> bool {
         let n_bytes = self.aof.unwritten_bytes() + self.promised_bytes.load(Ordering::Relaxed);
         self.aof.is_writing() && n_bytes >= self.aof.behind_max() && !self.aof.has_failed()

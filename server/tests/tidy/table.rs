@@ -236,7 +236,7 @@ const UNSENT: Exceptions = &[
 fn every_command_has_a_transcript() {
     let mut sent: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in texts() {
-        let Some(file) = path.strip_prefix("server/tests/transcripts/") else { continue };
+        let Some(file) = path.strip_prefix("server/tests/it/transcripts/") else { continue };
         let file = file.trim_end_matches(".txt").to_owned();
         for line in text.lines() {
             sent.entry(file.clone()).or_default().extend(sent_by(line));
@@ -256,7 +256,7 @@ fn every_command_has_a_transcript() {
         }
     }
     none(
-        "No file server/tests/transcripts/<command>.txt, nor <command>-<topic>.txt, sends these:",
+        "No file server/tests/it/transcripts/<command>.txt, nor <command>-<topic>.txt, sends these:",
         excepting(UNSENT, found),
     );
 }

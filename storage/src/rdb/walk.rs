@@ -172,8 +172,8 @@ impl<'a> Walker<'a> {
         Err(Stop::Long(LongString { start, text_at: self.at, stored, len, is_compressed }))
     }
 
-    /// Passes the next string that stands apart. A file has no such code: it is valid only in the places where
-    /// it was put, which come one after the other.
+    /// Passes the next string that stands apart. A file has no such code: it is valid only in the places
+    /// where it was put, which come one after the other.
     fn pass_apart(&mut self) -> Result<Written<'a>, Stop> {
         let (n_apart, n_passed) =
             self.apart.filter(|(n_apart, n_passed)| n_passed < n_apart).ok_or(Stop::Malformed)?;

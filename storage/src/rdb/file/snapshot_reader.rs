@@ -27,8 +27,8 @@ const PIECE_BYTES: usize = 512 << 10;
 /// Reads a file record by record.
 ///
 /// Lengths in the file are not believed: memory is allocated as bytes are read. The value of an entry is cut
-/// out and not built, so that other threads can build it meanwhile. Where it is known how long the file is, very
-/// long strings are read to places of their own.
+/// out and not built, so that other threads can build it meanwhile. Where it is known how long the file is,
+/// very long strings are read to places of their own.
 pub struct SnapshotReader<R> {
     source: R,
     /// The bytes that are read, from `first` on in the file.
