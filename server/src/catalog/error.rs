@@ -46,7 +46,9 @@ pub enum Denial {
 
 const _: () = assert!(size_of::<Outcome>() == size_of::<Cow<'static, str>>());
 
-/// Returns a client's word as errors show it: up to a zero byte, as C strings in Redis.
+/// Returns a client's word as errors show it: up to a zero byte.
+///
+/// Texts are C strings in Redis.
 pub fn shown(word: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(word.split(|&byte| byte == 0).next().unwrap_or_default())
 }

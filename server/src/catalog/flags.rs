@@ -48,7 +48,7 @@ flags! {
     ALLOW_BUSY = 13, Some("allow_busy");
     /// Runs at once inside MULTI instead of being queued.
     IMMEDIATE = 14, None;
-    /// Changes how later input of the connection is parsed or run, so no request is parsed ahead.
+    /// Changes how later input is parsed or run, so nothing is parsed ahead.
     PARSE_STOP = 15, None;
     /// In the `dangerous` category.
     DANGEROUS = 16, None;
@@ -74,9 +74,9 @@ flags! {
     ///
     /// An EXEC with such a command holds shards meanwhile, so no I/O thread runs it.
     USES_FILES = 30, None;
-    /// MONITOR and the slow log show only its name, as every other word may be a secret.
+    /// A secret: MONITOR and the slow log show only the name.
     SECRET = 27, None;
-    /// MONITOR and the slow log hide the two words after each `AUTH`: a user and a password.
+    /// MONITOR and the slow log hide the user and password after each `AUTH`.
     SECRET_AFTER_AUTH = 28, None;
     /// MONITOR and the slow log hide the word after the name of a secret directive.
     SECRET_DIRECTIVES = 31, None;

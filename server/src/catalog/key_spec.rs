@@ -442,7 +442,9 @@ impl Keys {
     }
 }
 
-/// Returns the position after `keyword`, which may also be a value of an option before it.
+/// Returns the position after `keyword`.
+///
+/// A value of an option before it may be the same word.
 fn behind_keyword<'w>(
     keyword: &str,
     options: &[(&str, usize)],

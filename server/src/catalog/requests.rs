@@ -97,8 +97,9 @@ impl Requests {
         self.requests.push(request);
     }
 
-    /// Takes over the input buffer that contains the last request, as copying hundreds of megabytes takes
-    /// long.
+    /// Takes over the input buffer that contains the last request.
+    ///
+    /// Copying hundreds of megabytes would take long.
     ///
     /// # Panics
     /// If there is no request.
@@ -107,7 +108,7 @@ impl Requests {
         *self.pieces.last_mut().expect("the request has come first") = Piece::Bytes(input);
     }
 
-    /// Prepares the long word of a single request, so that an entry can take it over.
+    /// Prepares a single request's long word for a takeover by an entry.
     ///
     /// It does so if the request is little more than that word. This takes as long as a copy, but no memory.
     pub fn prepare_handover(&mut self) {

@@ -223,7 +223,9 @@ fn allows_all_channels(config: &Config) -> bool {
     config.acl_pubsub_default == AclPubsubDefault::Allchannels
 }
 
-/// Changes the users, if the client still has the right to: another client's change may have come first.
+/// Changes the users, if the client still has the right to.
+///
+/// Another client's change may have come first.
 fn change_users<T>(
     call: &mut Call<'_, '_>,
     words: Words<'_>,
@@ -609,7 +611,9 @@ fn check_readable(users: &Users, text: &[u8], table: &CommandTable) -> Result<()
     }
 }
 
-/// Replaces a file atomically: readers, even after a crash, see the whole old or the whole new file.
+/// Replaces a file atomically.
+///
+/// Readers, even after a crash, see the whole old or the whole new file.
 ///
 /// Only the server's own user may read it.
 fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {

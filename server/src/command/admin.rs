@@ -292,7 +292,7 @@ fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) ->
     ask_saver(call, SaveOrder::LoadLog)
 }
 
-/// Abandons the snapshot in the background, and saves a flushed keyspace if there are save points.
+/// Abandons the background snapshot, and saves a flushed keyspace if there are save points.
 ///
 /// Returns whether the saver replies to the command after that. The save of a transaction or script follows
 /// its end.
@@ -370,7 +370,9 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     }
 }
 
-/// Waits as Redis does when there are too few replicas: until the timeout, or forever if it is 0.
+/// Waits as Redis does when there are too few replicas.
+///
+/// It waits until the timeout, or forever if that is 0.
 ///
 /// Nothing may wait inside a transaction.
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -419,7 +421,9 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
 pub(crate) const NOT_LOGGED: &str =
     "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
-/// Writes the number of disks with the writes: the local one, and those of replicas, of which there are none.
+/// Writes the numbers of disks that have the writes: local ones and replicas'.
+///
+/// There are no replicas.
 pub(crate) fn write_synced(reply: &mut Reply<'_>, is_synced: bool) {
     reply.array(2);
     reply.integer(i64::from(is_synced));
@@ -685,8 +689,9 @@ fn find_descriptors(new: &Config, server: &Server) -> Outcome {
     Ok(())
 }
 
-/// Reads certificates and keys if a TLS directive is set, even to its present value, as files may have
-/// changed.
+/// Reads certificates and keys if a CONFIG SET names a TLS directive.
+///
+/// It does so even if the value is the present one, as the files may have changed.
 ///
 /// Returns the replacement of the present certificates, if there is one.
 fn read_certificates(
@@ -757,7 +762,9 @@ fn rewrite_config(call: &Call<'_, '_>, appended: Appended, reply: &mut Reply<'_>
     Ok(())
 }
 
-/// Replaces a file atomically: readers, even after a crash, see the whole old or the whole new file.
+/// Replaces a file atomically.
+///
+/// Readers, even after a crash, see the whole old or the whole new file.
 fn rewrite_file(path: &Path, config: &Config, appended: Appended) -> io::Result<()> {
     let original = match read_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -1345,7 +1352,7 @@ fn debug_config_rewrite_force_all(call: &mut Call<'_, '_>, args: Args<'_>, reply
     rewrite_config(call, Appended::All, reply)
 }
 
-/// The largest element size in a packed node that Redis accepts, slightly less than 4 GiB.
+/// The largest element of a packed node that Redis accepts: almost 4 GiB.
 const PACKED_THRESHOLD_MAX: u64 = (1 << 32) - (1 << 20);
 
 fn debug_quicklist_packed_threshold(

@@ -379,7 +379,9 @@ fn int_type(text: &[u8]) -> Result<IntType, CommandError> {
     ))
 }
 
-/// Reads the number of a bit, or after a `#` that of an integer of this type.
+/// Reads the number of a bit, or of an integer after a `#`.
+///
+/// The integers have the type `int`.
 fn field_offset(text: &[u8], int: IntType) -> Result<u64, CommandError> {
     match text.strip_prefix(b"#") {
         Some(nth) => checked_offset(number::parse_i64(nth).and_then(|n| n.checked_mul(int.n_bits() as i64))),

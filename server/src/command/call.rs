@@ -179,7 +179,9 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Makes the rest of a transaction see its changes of functions or the configuration, or a script flush.
+    /// Makes the rest of a transaction see its own changes.
+    ///
+    /// These are changes of functions or the configuration, or a script flush.
     pub fn renew_definitions(&mut self) {
         self.definitions = None;
     }
@@ -238,7 +240,7 @@ impl Call<'_, '_> {
         Ok(())
     }
 
-    /// Calls `pop` on each key until it replies with an element, or else waits for the keys.
+    /// Calls `pop` on each key until it replies, or else waits for the keys.
     ///
     /// The words of `args` are keys, and then the timeout.
     pub fn pop_or_wait(
@@ -262,7 +264,9 @@ impl Call<'_, '_> {
         self.wait_for_kind(kind, args, n_keys, timeout, reply)
     }
 
-    /// Returns the shard of a key of the command, unless a waiting command is served under a hold without it.
+    /// Returns the shard of a key of the command, if that is held.
+    ///
+    /// A waiting command may be served under a hold without it.
     ///
     /// In that case the key has not been written and is skipped.
     pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {

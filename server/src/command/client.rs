@@ -314,7 +314,9 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Returns a client's line, with the fields of Redis 7.4 and the totals of Redis 8.
+/// Returns a client's line in CLIENT LIST.
+///
+/// It has the fields of Redis 7.4 and the totals of Redis 8.
 ///
 /// Fields of missing features are zero. So are those of buffers that the thread owns and not the connection:
 /// queries are read and replies are composed in them.

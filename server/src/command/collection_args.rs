@@ -9,7 +9,9 @@ use braid_storage::{
 
 use crate::catalog::{Args, CommandError, Outcome};
 
-/// The longest reply with repeatable random members, for a client without a limit of its own.
+/// The longest reply with repeatable random members, in bytes.
+///
+/// It applies to clients without a limit of their own.
 ///
 /// Nothing else limits the number of members that it can request.
 const SAMPLES_MAX_BYTES: usize = 512 << 20;
@@ -53,7 +55,7 @@ pub(super) fn n_bytes(element: Element<'_>) -> usize {
     }
 }
 
-/// Writes an element of a list, a member, or the name or value of a field.
+/// Writes an element, a member, or the name or value of a field.
 #[inline]
 pub(super) fn write_element(element: Element<'_>, reply: &mut Reply<'_>) {
     if reply.is_over_limit() {
@@ -117,7 +119,9 @@ impl<'a> ScanOptions<'a> {
         self.count
     }
 
-    /// Visits entries from a position onwards, until COUNT entries or ten times as many buckets were visited.
+    /// Visits entries from a position onwards, up to a limit.
+    ///
+    /// The limit is COUNT entries, or ten times as many buckets.
     ///
     /// `step` visits a bucket, counts its entries and returns the next position. The result is the position
     /// for the next scan.

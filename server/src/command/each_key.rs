@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 
 use super::Call;
 
-/// Keys that are prefetched together: enough to keep the memory busy, few enough for the first-level cache.
+/// Keys that are prefetched together.
+///
+/// They are enough to keep the memory busy, and few enough for the first-level cache.
 const CHUNK: usize = 32;
 
 /// Calls `each` with every key in turn, its shard, and its companion value.

@@ -39,7 +39,9 @@ pub(super) fn absolute_millis(value: i64, unit: Unit, from: CountedFrom, now: Mi
     }
 }
 
-/// Returns the deadline at a time, unless that has passed: such a key is deleted instead.
+/// Returns the deadline at a time, unless that has passed.
+///
+/// A key whose deadline has passed is deleted instead.
 pub(super) fn future_deadline(millis: i64, now: Millis) -> Option<Deadline> {
     (millis > now.0 as i64).then(|| Deadline::at(millis as u64))
 }
@@ -68,7 +70,7 @@ const TIMES: [(&str, Unit, CountedFrom); 4] = [
     ("PXAT", Unit::Millis, CountedFrom::Epoch),
 ];
 
-/// Takes the next argument if it is EX, PX, EXAT or PXAT, and returns the meaning of its number.
+/// Takes EX, PX, EXAT or PXAT, and returns the meaning of the next number.
 pub(super) fn take_time_tag(args: &mut Args<'_>) -> Option<(Unit, CountedFrom)> {
     TIMES.iter().find(|(tag, ..)| args.tag(tag)).map(|&(_, unit, from)| (unit, from))
 }
@@ -141,7 +143,9 @@ pub(super) enum Lifetime {
 }
 
 impl Lifetime {
-    /// Sets a key to a string with this lifetime, or deletes the key if the lifetime is over.
+    /// Sets a key to a string with this lifetime.
+    ///
+    /// If the lifetime is over it deletes the key.
     pub(super) fn put_string(self, shard: &mut Shard, key: &Key<'_>, value: &[u8]) {
         let expiry = match self {
             Lifetime::Unset | Lifetime::Persist => Expiry::Clear,

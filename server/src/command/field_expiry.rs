@@ -315,7 +315,9 @@ fn to_seconds(millis: u64) -> u64 {
     millis.div_ceil(1000)
 }
 
-/// Replies with the result of `tell` for each field's deadline and the time, both in milliseconds.
+/// Replies with the result of `tell` for each field's deadline and the time.
+///
+/// Both are in milliseconds.
 fn tell_deadlines(
     shard: &mut Shard,
     mut args: Args<'_>,

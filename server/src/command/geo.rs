@@ -600,7 +600,7 @@ fn search(shard: &mut Shard, mut args: Args<'_>, dialect: Dialect, reply: &mut R
     Ok(())
 }
 
-/// Searches, and replies with the result or stores it at the destination, if there is one.
+/// Searches, and replies with the result, or stores it at a destination.
 fn search_and_store<'a>(
     call: &mut Call<'_, '_>,
     mut args: Args<'a>,
@@ -656,7 +656,9 @@ fn georadiusbymember_ro(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>
     search(shard, args, Dialect::AroundMember { may_store: false }, reply)
 }
 
-/// Returns the work of a search, which visits all members of the cells around the area.
+/// Returns the work of a search.
+///
+/// It visits all members of the cells around the area.
 fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>, dialect: Dialect) -> usize {
     /// Work of computing a member's position and distance, in elements.
     const DISTANCE: usize = 4;

@@ -74,7 +74,7 @@ const fn section(
     Section { name, title, shown, write }
 }
 
-/// Returns the named sections in a fixed order, or the default ones if none is named.
+/// Returns the named sections in a fixed order; without names, the default ones.
 pub fn text<'a>(
     table: &CommandTable,
     server: &Server,

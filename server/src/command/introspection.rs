@@ -277,7 +277,9 @@ fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
     whole.unwrap_or((0, 0, 0))
 }
 
-/// Writes a key specification: the search for the first key, and the way to the others.
+/// Writes a key specification.
+///
+/// It tells how to search the first key, and how to find the others from there.
 fn describe_keys(reply: &mut Reply<'_>, keys: &KeySpec) {
     let notes = keys.used.notes();
     reply.map(3 + usize::from(notes.is_some()));

@@ -589,7 +589,9 @@ fn pexpiretime(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     tell_expiry(shard, args, reply, |deadline, _| deadline)
 }
 
-/// Replies with the result of `tell` for a key's deadline and the time, both in milliseconds.
+/// Replies with the result of `tell` for a key's deadline and the time.
+///
+/// Both are in milliseconds.
 fn tell_expiry(
     shard: &mut Shard,
     mut args: Args<'_>,
@@ -903,7 +905,9 @@ fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Reads ASYNC or SYNC, which have the same effect: tables are detached at once and freed in the background.
+/// Reads ASYNC or SYNC, which have the same effect.
+///
+/// Tables are always detached at once and freed in the background.
 fn read_flush_mode(mut args: Args<'_>) -> Outcome {
     let _ = args.tag("ASYNC") || args.tag("SYNC");
     args.finish()

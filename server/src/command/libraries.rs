@@ -275,7 +275,7 @@ fn changed<T>(
     Ok(change)
 }
 
-/// Makes a change of the libraries visible to the rest of a transaction, and records it.
+/// Records a change of the libraries, and shows it to the rest of a transaction.
 ///
 /// The change affects no key, so no other code records it.
 fn note_change(call: &mut Call<'_, '_>, words: &[&[u8]]) {
@@ -397,7 +397,7 @@ fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// Fails while a script is busy: as in Redis, no client may then read about functions.
+/// Fails while a script is busy. As in Redis, no client may then read about functions.
 fn fail_while_busy(call: &Call<'_, '_>) -> Outcome {
     let is_script = |program: &&Running| !program.is_function();
     match busy_programs(call).iter().any(is_script) {

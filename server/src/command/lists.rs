@@ -400,7 +400,7 @@ fn pop_event(end: ListEnd) -> Event {
     }
 }
 
-/// Adds elements at an end of a list, one after the other, and returns its new length.
+/// Adds elements one by one at an end of a list, and returns its length.
 #[inline]
 fn push_texts<'t>(
     shard: &mut Shard,
@@ -689,7 +689,9 @@ impl LposOptions {
         Ok(options)
     }
 
-    /// Calls `found` with the index of each matching element after the skipped ones, until it breaks.
+    /// Calls `found` with the index of each match after the skipped ones.
+    ///
+    /// It stops when `found` breaks.
     fn find(&self, list: Option<ListRef<'_>>, text: &[u8], mut found: impl FnMut(usize) -> ControlFlow<()>) {
         let Some(list) = list else { return };
         let mut n_before = 0;
@@ -741,7 +743,9 @@ fn move_and_reply(
 /// The text of an element that is moved between lists.
 type ElementText = SmallVec<[u8; 128]>;
 
-/// Moves the element at an end of one list to an end of another, which may be the same list.
+/// Moves an element from an end of one list to an end of another.
+///
+/// The lists may be the same.
 ///
 /// Returns its text, if there is an element.
 fn move_element(

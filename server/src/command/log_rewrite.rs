@@ -166,7 +166,9 @@ pub(super) fn field_deadlines(call: &mut Call<'_, '_>, spec: &CommandSpec, words
     each_field(call, spec, words, fields.iter().copied(), tell_deadline);
 }
 
-/// Records HSET with the value of each field of HSETEX, and HPEXPIREAT if it has a deadline; or HDEL.
+/// Records HSET with the value of each field of HSETEX, or HDEL.
+///
+/// HPEXPIREAT follows if the field has a deadline.
 pub(super) fn set_fields(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     let fields: Vec<&[u8]> = named_fields(words, 2).collect();
     each_field(call, spec, words, fields.iter().copied(), tell_value);

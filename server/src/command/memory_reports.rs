@@ -1,4 +1,4 @@
-//! MEMORY: reports on the use of the server's memory and on the size of a key.
+//! MEMORY: reports on the server's memory and on the size of a key.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -187,7 +187,9 @@ impl Figures {
         self.used
     }
 
-    /// Returns the share of keys and values in the memory added since the start, in percent.
+    /// Returns the share of the data set in the memory added since the start.
+    ///
+    /// The unit is percent.
     pub(super) fn dataset_percent(&self) -> f64 {
         percent(self.dataset, self.used.saturating_sub(self.startup))
     }
@@ -393,7 +395,9 @@ fn issues(figures: &Figures, n_clients: u64, n_scripts: usize) -> Vec<&'static s
     found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, issue)| issue).collect()
 }
 
-/// A key's share of the table: a bucket of 64 bytes has seven slots, some of which are free.
+/// A key's share of the table, in bytes.
+///
+/// A bucket of 64 bytes has seven slots, some of which are free.
 const SLOT_BYTES: usize = 12;
 
 fn memory_usage(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

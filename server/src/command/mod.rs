@@ -1,4 +1,6 @@
-//! Commands: their families with the rows, the table of all rows, and shared parts of handlers.
+//! Commands: their families with the rows, and the table of all rows.
+//!
+//! Some modules are shared by handlers.
 
 mod acl_names;
 mod call;

@@ -354,7 +354,9 @@ fn leave(call: &mut Call<'_, '_>, kind: TopicKind, name: &[u8]) {
     thread.notify(session.origin.thread, Notification::Left(session.origin.slot, kind, name));
 }
 
-/// Removes a connection of a thread from a channel's subscribers, under the hold of the channel's shard.
+/// Removes a connection of a thread from a channel's subscribers.
+///
+/// The channel's shard is held.
 pub(crate) fn leave_channel(
     server: &Server,
     held: &mut Held<'_, Job>,
@@ -368,8 +370,9 @@ pub(crate) fn leave_channel(
     }
 }
 
-/// Whether a command subscribes its client to keyspace events, or unsubscribes it, by the channels that it
-/// names.
+/// Whether a command changes its client's subscriptions to keyspace events.
+///
+/// The words name the channels.
 pub(crate) fn joins_or_leaves_events(command: &Registered, words: Words<'_>) -> bool {
     command.has(Flags::WHILE_SUBSCRIBED)
         && !command.spec.keys.0.is_empty()

@@ -226,10 +226,10 @@ pub(super) fn kill(call: &Call<'_, '_>, functions: bool) -> Outcome {
     if wanted().fold(false, |any, program| program.kill() | any) { Ok(()) } else { Err(unkillable()) }
 }
 
-/// The error for clients that need the keys of a script that runs for too long.
+/// The error for clients that need the keys of a long-running script.
 pub(crate) const BUSY_SCRIPT: &str =
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
-/// The error for clients that need the keys of a function that runs for too long.
+/// The error for clients that need the keys of a long-running function.
 pub(crate) const BUSY_FUNCTION: &str =
     "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
 

@@ -298,7 +298,9 @@ fn weight_of(element: Element<'_>) -> Option<f64> {
     }
 }
 
-/// Returns the text that a pattern selects for an element: a string, or the field of a hash after `->`.
+/// Returns the text that a pattern selects for an element.
+///
+/// It is a string, or the field of a hash after `->`.
 fn look_up(call: &mut Call<'_, '_>, pattern: &[u8], element: Element<'_>) -> Option<Vec<u8>> {
     if pattern == b"#" {
         return Some(element.to_vec());

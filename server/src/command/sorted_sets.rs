@@ -1089,7 +1089,7 @@ fn write_list<'a>(
     members.for_each(|scored| write_listed(scored, with_scores, reply));
 }
 
-/// Stores a computed set under a key, or removes the key if the set is empty.
+/// Stores a computed set under a key. An empty set removes the key.
 ///
 /// Returns the number of members.
 pub(super) fn store(call: &mut Call<'_, '_>, key: &Key<'_>, set: Sorted, event: Event) -> usize {

@@ -30,16 +30,17 @@ pub struct CommandSpec {
     pub members: Option<MembersAt>,
     /// Whether it fails after a failed snapshot, as writes do. Programs that watch the server rely on that.
     pub tells_of_failed_saves: bool,
-    /// How its changes are recorded in the change stream.
+    /// The way in which its changes enter the change stream.
     pub log: Log,
     /// Its handler, and the shards that the handler needs.
     pub run: Run,
     /// The growth of its work with the data.
     pub work: Work,
-    /// Whether a command with these words may use keys that cannot be known before it runs. Then it takes all
-    /// shards.
+    /// Whether a command with these words may use keys that are not known before.
+    ///
+    /// Such a command takes all shards.
     pub roams: Option<fn(Words<'_>) -> bool>,
-    /// Returns the database of the key at a position among its words, if that is not the selected one.
+    /// Returns the database of the key at a position, if not the selected one.
     pub database_of: Option<fn(Words<'_>, usize) -> Option<Db>>,
     /// The version of Redis (or `valkey x.y`) that introduced it.
     pub since: &'static str,
@@ -62,10 +63,12 @@ pub struct CommandSpec {
     pub subcommands: &'static [CommandSpec],
 }
 
-/// Records the effect of a command with this row and these words on the keys that it writes.
+/// Records the effect of a command on the keys that it writes.
 pub type LogAs = fn(&mut Call<'_, '_>, &CommandSpec, Words<'_>);
 
-/// How a command's changes are recorded. A command without changes has no record.
+/// The way in which a command's changes are recorded.
+///
+/// A command without changes has no record.
 #[derive(Clone, Copy)]
 pub enum Log {
     /// With its own words. On the same data they have the same effect, at any time and on any server that
@@ -79,12 +82,16 @@ pub enum Log {
     /// With words that set the present values of its keys. Its own words depend on the time or on chance, or
     /// Redis 7.0 does not know them.
     As(LogAs),
-    /// With words from its handler, for one of these reasons: only the handler knows its changes.
+    /// With words from its handler, which alone knows its changes.
+    ///
+    /// The reasons not to use its own words are the same.
     Given,
 }
 
 impl Log {
-    /// Whether a command of `n_words` words that has changed something is recorded with its own words.
+    /// Whether a command of `n_words` words is recorded with its own words.
+    ///
+    /// This assumes that it has changed something.
     #[inline]
     pub fn is_verbatim(&self, n_words: usize) -> bool {
         match self {
@@ -110,16 +117,22 @@ pub enum Run {
     Shard(fn(&mut Shard, Args<'_>, &mut Reply<'_>) -> Outcome),
     /// The shards of all its keys, held together.
     Transaction(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// The shards of up to [`PART_KEYS`] of its keys, held together, and then those of the next keys.
+    /// The shards of up to [`PART_KEYS`] of its keys, held together.
+    ///
+    /// Then it takes the shards of the next keys.
     InParts(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// The shards of the last [`PART_KEYS`] keys that the client watches, and of the channels that it
-    /// [`LEAVES`](Flags::LEAVES).
+    /// The shards of the client's last watched keys, and of some channels.
+    ///
+    /// There are up to [`PART_KEYS`] such keys. The channels are those that it [`LEAVES`](Flags::LEAVES).
     Own(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// EXEC runs the client's transaction, on the shards of its commands' keys and of its watched keys, held
-    /// together.
+    /// The shards of the commands in the client's transaction, held together.
+    ///
+    /// This is EXEC. It also holds the shards of the client's watched keys.
     Queue,
-    /// A script runs on the shards of the keys that it declares or is predicted to use, held together. Other
-    /// shards are added while it runs.
+    /// The shards of a script's keys, held together.
+    ///
+    /// The keys are those that the script declares or is predicted to use. Other shards are added while it
+    /// runs.
     Script(ScriptIn),
     /// All shards, held together.
     Everything(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
@@ -174,7 +187,9 @@ impl CommandSpec {
         subcommands: &[],
     };
 
-    /// Whether an AOF may contain the command: a write, a script, or a command that scripts may call.
+    /// Whether an AOF may contain the command.
+    ///
+    /// It may contain writes, scripts, and commands that scripts may call.
     ///
     /// Other commands belong to a client or an operator. They would end, pause or change the server that
     /// loads the file.

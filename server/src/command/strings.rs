@@ -510,7 +510,9 @@ fn set_for(
     Ok(())
 }
 
-/// Length above which MGET adds up its values, as their sum may be too much to copy under a hold.
+/// Length above which MGET adds up its values.
+///
+/// Their sum may be too much to copy under a hold.
 const LONG_BYTES: usize = 4096;
 
 fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

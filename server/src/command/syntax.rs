@@ -220,7 +220,9 @@ fn in_sequence<'s>(sequence: &Sequence<'s>) -> Vec<Argument<'s>> {
     arguments
 }
 
-/// Returns the number of items in the first argument: a token includes the values after it.
+/// Returns the number of items in the first argument.
+///
+/// A token includes the values after it.
 fn length_of_run(items: &[Item<'_>]) -> usize {
     if !matches!(items[0], Item::Token(_)) {
         return 1;
@@ -229,7 +231,9 @@ fn length_of_run(items: &[Item<'_>]) -> usize {
     1 + items[1..].iter().take_while(is_value).count()
 }
 
-/// Returns how many items before `at` are repeated, if `at` is a bracket that repeats some.
+/// Returns how many items before `at` the bracket at `at` repeats.
+///
+/// It is `None` if there is no bracket that repeats items.
 fn repetition(items: &[Item<'_>], at: usize) -> Option<usize> {
     let Some(Item::Optional(choice)) = items.get(at) else { return None };
     let [only] = &choice[..] else { return None };
@@ -324,7 +328,9 @@ fn joined(children: &[Argument<'_>]) -> String {
 mod tests {
     use super::*;
 
-    /// Prints the tree on a line: `name:type`, `=TOKEN`, `?` optional, `+` multiple, `*` with its token.
+    /// Prints the tree on a line.
+    ///
+    /// The form is `name:type`, `=TOKEN`, `?` optional, `+` multiple, `*` with its token.
     ///
     /// Children are in parentheses.
     fn shown(syntax: &str) -> String {

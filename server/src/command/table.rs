@@ -10,7 +10,7 @@ use crate::{
     catalog::{Args, CommandId, Flags, KeyRights, KeySpec, KeysAt, Words},
 };
 
-/// A row of a command or subcommand, with facts derived from its position in the table.
+/// A row of the table, with facts derived from its position there.
 pub struct Registered {
     /// The row.
     pub spec: &'static CommandSpec,
@@ -26,13 +26,17 @@ pub struct Registered {
     pub is_hidden: bool,
     /// Whether its first argument is a key.
     pub first_is_key: bool,
-    /// The right that it needs to its first argument, if that is its only key and other words do not matter.
+    /// The right that it needs to its first argument, if other words do not matter.
+    ///
+    /// It is `None` unless the first argument is its only key.
     pub only_key: Option<KeyRights>,
     /// Whether it has many keys, all with known positions, or declares keys for a script.
     pub names_all_keys: bool,
     /// Whether it is an argument of its container in Redis. Its container then counts it in its statistics.
     pub counts_as_parent: bool,
-    /// The command that access control judges in its place: itself, or its container if that counts it.
+    /// The number by which access control knows it. Its name there is `judged_name`.
+    ///
+    /// Both are those of the container, if that counts the subcommand.
     pub judged_as: CommandId,
     judged_name: &'static &'static str,
     subcommands: HashMap<&'static str, &'static Registered>,

@@ -276,7 +276,9 @@ pub(super) fn describe(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-/// Invalidates all copies of all tracking clients after a flush of a database, with all shards held.
+/// Invalidates the copies of all tracking clients after a flush of a database.
+///
+/// All shards are held.
 pub fn tell_of_flush(call: &mut Call<'_, '_>) {
     let db = call.session.db;
     let mut forgotten = Remembered::default();

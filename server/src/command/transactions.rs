@@ -18,7 +18,9 @@ use crate::{
     },
 };
 
-/// Flags of commands that run at once between MULTI and EXEC, and in every state of the server.
+/// Flags of commands that run at once between MULTI and EXEC.
+///
+/// They also run in every state of the server.
 const CONTROL: Flags = Flags::NOSCRIPT
     .and(Flags::LOADING)
     .and(Flags::STALE)

@@ -42,7 +42,7 @@ pub enum Work {
         /// Estimates the work.
         estimate: Estimate,
     },
-    /// Constant, but it stores a value under another key, which may be much work for later commands.
+    /// Constant, but it stores a value that may be much work for later commands.
     Carries {
         /// Estimates the work of the value for later commands of the transaction.
         estimate: Estimate,
@@ -59,7 +59,9 @@ pub type Estimate = fn(&mut Look<'_, '_>, Args<'_>) -> usize;
 pub enum Method {
     /// On values that were shared under the hold, with nothing held: see [`crate::run::offload`].
     Pinned,
-    /// On a heavy-work thread that holds the shards, for changes of a large value in place.
+    /// On a heavy-work thread that holds the shards.
+    ///
+    /// This is for changes of a large value in place.
     Held,
 }
 
@@ -163,12 +165,16 @@ impl<'a, 'h> Look<'a, 'h> {
     }
 }
 
-/// Returns the number of elements of a value, or for a string its bytes in elements.
+/// Returns the number of elements of a value.
+///
+/// For a string it returns its bytes in elements.
 fn len(entry: EntryRef<'_>) -> usize {
     n_elements(entry).unwrap_or_else(|| entry.bytes().map_or(0, <[u8]>::len) / BYTES_PER_ELEMENT)
 }
 
-/// Returns the work of reading a whole value: its elements, or its bytes if the elements are long.
+/// Returns the work of reading a whole value.
+///
+/// That is the number of its elements, or its bytes if the elements are long.
 fn weight(entry: EntryRef<'_>) -> usize {
     let len = len(entry);
     if entry.kind() == Kind::String { len } else { len.max(entry.allocated_bytes() / BYTES_PER_ELEMENT) }
@@ -191,7 +197,9 @@ pub(super) fn whole(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     args.key().map_or(0, |key| look.weight(&key))
 }
 
-/// Estimates work on the whole value if more than one argument follows the key, as an option may need it.
+/// Estimates work on the whole value if more than one argument follows the key.
+///
+/// An option may then need the value.
 pub(super) fn whole_with_options(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     if args.remaining() > 2 { whole(look, args) } else { 0 }
 }
@@ -214,7 +222,9 @@ pub(super) fn restored(_: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     args.skip(2).peek().map_or(0, <[u8]>::len) / DUMPED_BYTES_PER_ELEMENT
 }
 
-/// Bytes that are as much work as one element, including the checksum and the compression of texts.
+/// Bytes that are as much work as one element in a dump.
+///
+/// This includes the checksum and the compression of texts.
 const DUMPED_BYTES_PER_ELEMENT: usize = 64;
 
 /// Returns the work on the values of the next `n` keys together.
@@ -222,7 +232,9 @@ fn sum(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize) -> usize {
     (0..n).map_while(|_| args.key().ok()).map(|key| look.weight(&key)).fold(0, usize::saturating_add)
 }
 
-/// Returns the work of looking up each element of the smallest of `n` values in the others.
+/// Returns the work of an intersection of the next `n` values.
+///
+/// Each element of the smallest one is looked up in the others.
 fn least(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize) -> usize {
     let least = (0..n).map_while(|_| args.key().ok()).map(|key| look.weight(&key)).min().unwrap_or(0);
     least.saturating_mul(n)
@@ -368,7 +380,9 @@ pub(super) fn drawn_fields(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     drawn(look, args).max(expired_fields(look, args))
 }
 
-/// Estimates a visit to all fields of a hash, if some of them may have expired.
+/// Estimates a visit to all fields of a hash with possibly expired fields.
+///
+/// The estimate is 0 if no field can have expired.
 pub(super) fn expired_fields(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     if !look.shard(key.routed.shard).is_some_and(Shard::has_field_deadlines) {
@@ -460,7 +474,9 @@ pub(super) fn merged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     total
 }
 
-/// Returns the work of a change that makes a string at least as long as `wanted` returns for its length.
+/// Returns the work of a change that may lengthen a string.
+///
+/// The string becomes at least as long as `wanted` returns for its length.
 ///
 /// New bytes are zeroed. The string is copied if it lacks the room, or if it is pinned.
 pub(super) fn lengthened(look: &mut Look<'_, '_>, key: &Key<'_>, wanted: impl Fn(usize) -> usize) -> usize {

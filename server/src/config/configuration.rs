@@ -129,7 +129,7 @@ impl Config {
         self.maxmemory.is_none() || !by_use
     }
 
-    /// Returns the main port: that of plain TCP, or that of TLS if there is no other.
+    /// Returns the port for plain TCP, or that for TLS without one.
     pub fn main_port(&self) -> u16 {
         if self.port != 0 { self.port } else { self.tls_port }
     }
@@ -262,7 +262,9 @@ impl Config {
         self.apply(place);
     }
 
-    /// Returns one sentence for each directive that is set but has no effect yet, for the server log.
+    /// Returns a sentence for each directive that is set but has no effect.
+    ///
+    /// The server log shows them at the start.
     pub fn notices(&self) -> Vec<String> {
         let kept = self.kept_and_set().map(|row| format!("'{}' is set, but has no effect yet.", row.name));
         kept.collect()
@@ -290,7 +292,9 @@ impl Config {
     }
 }
 
-/// Whether a directive's value is a secret, which MONITOR, the slow log and the server log omit.
+/// Whether a directive's value is a secret.
+///
+/// MONITOR, the slow log and the server log omit secrets.
 pub fn is_sensitive(name: &[u8]) -> bool {
     find(name).is_some_and(|(_, place)| DIRECTIVES[place].flags.contains(Flags::SENSITIVE))
 }

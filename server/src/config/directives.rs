@@ -1,7 +1,7 @@
 //! The table of directives: those of Redis 7.4, and Braid's own.
 //!
-//! Each row is the only description of its directive. It includes the setting: after `=>` stand the meaning,
-//! type and name of a field of [`Settings`], and the function that reads the field from the directive's
+//! Each row is the only description of its directive. Its setting follows `=>`: the
+//! meaning, type and name of a field of [`Settings`], and the function that reads it from the directive's
 //! value. No other code knows directives by name.
 //!
 //! A field is `live` if some code acts on it and `reserved` if none does yet. `tests/tidy.rs` checks each
@@ -119,7 +119,9 @@ directives! {
         /// Bytes of the longest argument.
         live proto_max_bulk_len: usize = Value::number;
     memory("lua-memory-limit", MEGABYTE, LONG, "1gb") =>
-        /// Bytes that Lua may use for the scripts of one thread, and again for its functions.
+        /// Bytes of Lua's memory for the scripts of a thread.
+        ///
+        /// Its functions may use the same amount again.
         live lua_memory_limit: usize = Value::number;
     memory("client-query-buffer-limit", MEGABYTE, LONG, "1gb") =>
         /// Bytes of unparsed input that a client may have.
@@ -160,10 +162,10 @@ directives! {
         /// Number of sampled keys for each eviction.
         live maxmemory_samples: usize = Value::number;
     integer("maxmemory-eviction-tenacity", 0, 100, "10") =>
-        /// How long a thread evicts keys at a time, from 0 to 100: see `net/eviction.rs`.
+        /// Time for which a thread evicts at once, from 0 to 100: see `net/eviction.rs`.
         live maxmemory_eviction_tenacity: u32 = Value::number;
     integer("lfu-log-factor", 0, INT, "10") =>
-        /// How slowly the frequency counter grows.
+        /// Factor that slows the growth of the frequency counter.
         live lfu_log_factor: u32 = Value::number;
     integer("lfu-decay-time", 0, INT, "1") =>
         /// Minutes after which the frequency counter decays by one; 0: never.
@@ -189,7 +191,9 @@ directives! {
         /// Bytes of the longest field or value in a packed hash.
         live hash_max_listpack_value: usize = Value::number;
     integer("list-max-listpack-size", -INT - 1, INT, "-2").alias("list-max-ziplist-size") =>
-        /// Size of a list's node: entries if positive, else a size class (-1: 4 KiB … -5: 64 KiB).
+        /// Size of a list's node.
+        ///
+        /// A positive number counts entries. A negative one is a class: -1 is 4 KiB, -5 is 64 KiB.
         live list_max_listpack_size: i32 = Value::number;
     integer("list-compress-depth", 0, INT, "0") =>
         /// Nodes at each end of a list that stay uncompressed; 0: all.
@@ -229,7 +233,7 @@ directives! {
         /// Whether data from clients is left out of the server log.
         reserved hide_user_data_from_log: bool = Value::yes;
     yes_no("always-show-logo", "no").immutable() =>
-        /// Whether the logo is shown at start even if the server log is not a terminal.
+        /// Whether the logo is shown even if the server log is no terminal.
         reserved always_show_logo: bool = Value::yes;
     integer("slowlog-log-slower-than", -1, LONG, "10000").alias("commandlog-execution-slower-than") =>
         /// Duration from which a command enters the slow log; `None` turns it off.
@@ -238,13 +242,13 @@ directives! {
         /// Greatest number of entries in the slow log.
         live slowlog_max_len: usize = Value::number;
     integer("commandlog-request-larger-than", -1, LONG, "1048576") =>
-        /// Bytes of a request from which a command enters the log of large requests; `None` turns it off.
+        /// Bytes of a request from which it is logged; `None` turns it off.
         live commandlog_request_larger_than: Option<usize> = not_negative;
     integer("commandlog-large-request-max-len", 0, LONG, "128") =>
         /// Greatest number of entries in the log of large requests.
         live commandlog_large_request_max_len: usize = Value::number;
     integer("commandlog-reply-larger-than", -1, LONG, "1048576") =>
-        /// Bytes of a reply from which a command enters the log of large replies; `None` turns it off.
+        /// Bytes of a reply from which it is logged; `None` turns it off.
         live commandlog_reply_larger_than: Option<usize> = not_negative;
     integer("commandlog-large-reply-max-len", 0, LONG, "128") =>
         /// Greatest number of entries in the log of large replies.
@@ -262,7 +266,9 @@ directives! {
         /// Duration from which LATENCY keeps an event; `None` turns it off.
         live latency_monitor_threshold: Option<Duration> = nonzero_millis;
     integer("busy-reply-threshold", 0, LONG, "5000").alias("lua-time-limit") =>
-        /// Run time after which a script or function can be killed and other clients get BUSY; `None`: never.
+        /// Run time after which a script or function is busy; `None`: never.
+        ///
+        /// It can then be killed, and other clients get BUSY.
         live busy_reply_threshold: Option<Duration> = nonzero_millis;
     yes_no("syslog-enabled", "no").immutable() =>
         /// Whether the server log is also sent to syslog.
@@ -300,7 +306,7 @@ directives! {
         /// Template of the process's title.
         live proc_title_template: Vec<u8> = bytes;
     integer("shutdown-timeout", 0, INT, "10") =>
-        /// How long SHUTDOWN waits for replicas.
+        /// Time that SHUTDOWN waits for replicas.
         reserved shutdown_timeout: Duration = seconds;
     row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
         /// Options of the SHUTDOWN that SIGINT causes.
@@ -348,7 +354,7 @@ directives! {
         /// Whether long strings are compressed in snapshots.
         live rdbcompression: bool = Value::yes;
     yes_no("rdbchecksum", "yes").immutable() =>
-        /// Whether snapshots end with a checksum, and whether the checksum of a loaded one is verified.
+        /// Whether snapshots end with a checksum, which is verified at loading.
         live rdbchecksum: bool = Value::yes;
     yes_no("rdb-del-sync-files", "no");
     yes_no("rdb-save-incremental-fsync", "yes");
@@ -452,8 +458,9 @@ directives! {
         /// Addresses for the metrics port.
         live metrics_bind: Vec<BindAddress> = addresses;
     row("metrics-hosts", Kind::Addresses, "") =>
-        /// Host names that requests to the metrics port may use, besides the loopback's and those of
-        /// `metrics-bind`.
+        /// Host names that requests to the metrics port may use.
+        ///
+        /// The loopback's and those of `metrics-bind` are always allowed.
         live metrics_hosts: Vec<String> = names;
     yes_no("metrics-tls", "no").immutable() =>
         /// Whether the metrics port speaks TLS, with the certificate in `tls-cert-file`.

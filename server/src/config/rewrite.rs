@@ -102,7 +102,9 @@ impl Replacement {
         Replacement::Lines { old_left: n_old, new: new_lines(config, place).into_iter() }
     }
 
-    /// Returns the lines that replace the next old line: usually one, none if there are fewer new ones.
+    /// Returns the lines that replace the next old line.
+    ///
+    /// Usually there is one, and none if there are fewer new lines.
     fn take(old_left: &mut usize, new: &mut std::vec::IntoIter<Vec<u8>>) -> Vec<Vec<u8>> {
         *old_left -= 1;
         let n_lines = if *old_left == 0 { usize::MAX } else { 1 };
@@ -142,8 +144,9 @@ enum Fate {
     Stays,
     /// It becomes a comment. It was written since the start, and the next start would refuse it.
     Refused,
-    /// It sets the directive at this position of the table, and a rewrite may replace it. The words after the
-    /// directive's name follow.
+    /// It sets the directive at this position of the table.
+    ///
+    /// A rewrite may replace it. The words after the directive's name follow.
     Directive(usize, Vec<Vec<u8>>),
 }
 

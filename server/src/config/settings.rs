@@ -198,7 +198,7 @@ words! {
 pub struct BindAddress {
     /// The host part of the address.
     pub host: BindHost,
-    /// Whether the server starts even if this address does not exist on the machine (`-` before it).
+    /// Whether the server starts even without this address (`-` before it).
     pub optional: bool,
 }
 

@@ -362,7 +362,9 @@ fn yes_or_no(word: &[u8]) -> Result<bool, Reason> {
     }
 }
 
-/// Reads a 64-bit integer in its shortest spelling: no sign but `-`, no leading zeros, no spaces.
+/// Reads a 64-bit integer in its shortest spelling.
+///
+/// It has no sign but `-`, no leading zeros and no spaces.
 fn integer(word: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(word).ok()?;
     let number: i64 = text.parse().ok()?;

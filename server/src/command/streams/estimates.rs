@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{catalog::Args, command::Look};
 
-/// Entries removed as whole nodes that are as much work as one entry that is read.
+/// Entries removed as whole nodes that equal one read entry in work.
 const TRIMMED_PER_ELEMENT: usize = 4;
 
 /// Pending entries that XAUTOCLAIM visits for each that it may claim, and its default COUNT.

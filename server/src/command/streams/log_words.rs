@@ -85,7 +85,9 @@ pub(super) fn added(db: Db, id: StreamId, fields: Args<'_>, keeps_options: bool)
     record::add(db, words.iter().take(n_before).chain([&id[..]]).chain(fields.rest()));
 }
 
-/// Records that entries were removed from the start of a stream, with the exact number that is left.
+/// Records that entries were removed from the start of a stream.
+///
+/// The record contains the exact number that is left.
 pub(super) fn trimmed(db: Db, key: &Key<'_>, stream: &StreamMut<'_>) {
     let n_left = decimal(stream.stream().entries().len());
     record::add(db, [&b"XTRIM"[..], key.bytes, b"MAXLEN", b"=", &n_left]);

@@ -15,7 +15,9 @@ const TRIMMED_MAX: usize = 1_000_000;
 /// Entries that are removed at a time by default if nodes have no limit.
 const TRIMMED_WITHOUT_BOUND: usize = 10_000;
 
-/// How many times longer trimming takes if groups are checked, because no whole node is removed then.
+/// Factor by which trimming takes longer if groups are checked.
+///
+/// No whole node is removed then.
 const TRIMMED_WITH_GROUPS: usize = 4;
 
 /// Takes the treatment of consumer groups, if it is next.

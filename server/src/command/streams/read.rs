@@ -174,7 +174,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Re
     serve(call, &request, reply)
 }
 
-/// Writes the entries of the streams without the empty ones; if all are empty, the client waits.
+/// Writes the entries of the streams that have any, or makes the client wait.
 fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut positions = SmallVec::<[StreamId; 2]>::new();
     for (key, word) in &request.streams {
