@@ -102,7 +102,7 @@ impl<'a> Args<'a> {
     /// Takes the next argument as the timeout of a blocking command, in seconds.
     ///
     /// Returns milliseconds, or `None` for 0. As in Redis, a timeout is out of range if its end after `now`
-    /// exceeds 64 bits.
+    /// exceeds an `i64`.
     pub fn timeout(&mut self, now: Millis) -> Result<Option<u64>, CommandError> {
         let not_float = CommandError::text("ERR timeout is not a float or out of range");
         let seconds = number::parse_f64(self.next()?).ok_or(not_float)?;

@@ -613,9 +613,8 @@ fn check_readable(users: &Users, text: &[u8], table: &CommandTable) -> Result<()
 
 /// Replaces a file atomically.
 ///
-/// Readers, even after a crash, see the whole old or the whole new file.
-///
-/// Only the server's own user may read it.
+/// Readers, even after a crash, see the whole old or the whole new file. Only the server's own user may read
+/// it.
 fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));

@@ -372,9 +372,7 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
 
 /// Waits as Redis does when there are too few replicas.
 ///
-/// It waits until the timeout, or forever if that is 0.
-///
-/// Nothing may wait inside a transaction.
+/// It waits until the timeout, or forever if that is 0. Nothing may wait inside a transaction.
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?, call.now)?;
@@ -691,9 +689,8 @@ fn find_descriptors(new: &Config, server: &Server) -> Outcome {
 
 /// Reads certificates and keys if a CONFIG SET names a TLS directive.
 ///
-/// It does so even if the value is the present one, as the files may have changed.
-///
-/// Returns the replacement of the present certificates, if there is one.
+/// It does so even if the value is the present one, as the files may have changed. Returns the replacement of
+/// the present certificates, if there is one.
 fn read_certificates(
     new: &Config,
     pairs: &[(&[u8], &[u8])],

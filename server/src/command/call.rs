@@ -266,9 +266,8 @@ impl Call<'_, '_> {
 
     /// Returns the shard of a key of the command, if that is held.
     ///
-    /// A waiting command may be served under a hold without it.
-    ///
-    /// In that case the key has not been written and is skipped.
+    /// A waiting command may be served under a hold without it. In that case the key has not been written and
+    /// is skipped.
     pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
         let is_held = self.held.as_ref().is_none_or(|held| held.has(key.routed.shard));
         is_held.then(|| self.shard_of(key))

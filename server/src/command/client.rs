@@ -621,7 +621,7 @@ fn at_most(n: usize, args: Args<'_>) -> Outcome {
     Err(misused("CLIENT", args))
 }
 
-/// Reads a timeout in milliseconds. It is out of range if its end after `now` exceeds 64 bits.
+/// Reads a timeout in milliseconds. It is out of range if its end after `now` exceeds an `i64`.
 pub(super) fn timeout_millis(word: &[u8], now: Millis) -> Result<u64, CommandError> {
     let timeout =
         number::parse_i64(word).ok_or(CommandError::text("ERR timeout is not an integer or out of range"))?;

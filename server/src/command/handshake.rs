@@ -1,4 +1,4 @@
-//! Commands on the connection itself: authentication, protocol version and database.
+//! Commands on the connection itself, such as AUTH, HELLO and SELECT.
 
 use std::sync::atomic::Ordering;
 

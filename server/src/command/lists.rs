@@ -745,9 +745,7 @@ type ElementText = SmallVec<[u8; 128]>;
 
 /// Moves an element from an end of one list to an end of another.
 ///
-/// The lists may be the same.
-///
-/// Returns its text, if there is an element.
+/// The lists may be the same. Returns the element's text, if there is an element.
 fn move_element(
     call: &mut Call<'_, '_>,
     source: &Key<'_>,

@@ -12,7 +12,7 @@ use crate::{
 
 /// A row of the table, with facts derived from its position there.
 pub struct Registered {
-    /// The row.
+    /// The row in its family.
     pub spec: &'static CommandSpec,
     /// Its number, from 0 without gaps, subcommands included. It is the index of its statistics.
     pub id: CommandId,

@@ -21,7 +21,7 @@ pub struct Config {
     settings: Settings,
     /// One value for each row of the table. Copies share unchanged values.
     pub(super) values: Vec<Arc<Value>>,
-    /// The values at the end of [`Config::new`].
+    /// The values with which [`Config::new`] begins, before it sets `dir`.
     pub(super) defaults: Arc<[Arc<Value>]>,
     pub(super) file: Option<PathBuf>,
 }

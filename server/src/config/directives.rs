@@ -254,7 +254,7 @@ directives! {
         /// Greatest number of entries in the log of large replies.
         live commandlog_large_reply_max_len: usize = Value::number;
     yes_no("latency-tracking", "yes") =>
-        /// Whether latencies of commands are collected, for INFO.
+        /// Whether latencies of commands are collected.
         live latency_tracking: bool = Value::yes;
     yes_no("latency-split", "no") =>
         /// Whether INFO latencysplit measures how commands spend their time.

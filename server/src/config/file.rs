@@ -34,7 +34,7 @@ pub enum FatalConfigError {
     },
     /// An unreadable file.
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The operating system's text.
         why: String,

@@ -1,4 +1,4 @@
-//! `CONFIG REWRITE`: writes the present configuration into the file from the start.
+//! `CONFIG REWRITE`: writes the present configuration into the loaded file.
 
 use std::collections::HashMap;
 
