@@ -1,12 +1,14 @@
 //! Configuration: the file, the command line, and `CONFIG GET`, `SET` and `REWRITE`.
 //!
-//! All of them read one table of directives (`directives.rs`). A [`Config`] holds a value for every row, and
-//! the same values once more as typed [`Settings`] for the directives that Braid acts on, so that a reader on
-//! a hot path touches a plain field. It is a value: the server shares one in an `Arc`, and `CONFIG SET`
-//! changes a clone, lets the parts of the server take what changed (a new port, say), and puts the clone in
-//! the old one's place if all of them could.
+//! All of them read one table of directives (`directives.rs`). A [`Config`] contains a value for every row.
+//! The directives that Braid acts on have a second copy as typed [`Settings`], so that hot paths read a plain
+//! field.
 //!
-//! Nothing here reads the clock or opens sockets. Files are read, and directories looked at, when a
+//! A configuration is a value. The server shares one in an `Arc`. `CONFIG SET` changes a clone and applies
+//! the changes to the parts of the server, such as a new port. If all of them succeed, the clone replaces the
+//! old configuration.
+//!
+//! This module does not read the clock or open sockets. It reads files and checks directories when a
 //! configuration is loaded or `dir` is set.
 
 mod configuration;

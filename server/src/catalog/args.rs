@@ -1,67 +1,67 @@
-//! The cursor that handlers read their arguments with.
+//! A cursor over a command's arguments, for handlers.
 
 use braid_protocol::{Words, number};
 use braid_storage::{Key, Router, hash::Routed, time::Millis};
 
 use super::CommandError;
 
-/// What remains of a command's arguments.
+/// The remaining arguments of a command.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     words: Words<'a>,
     at: usize,
     router: &'a Router,
-    /// Where the word at position 1 lives, if the dispatcher has looked.
+    /// The route of the word at position 1, if the dispatcher has computed it.
     first: Option<Routed>,
 }
 
-/// Apart, because the dispatcher has looked for most keys, and hashing is long.
+/// Not inlined: hashing is long code, and the dispatcher has already routed most keys.
 #[inline(never)]
 fn route(router: &Router, key: &[u8]) -> Routed {
     router.route(key)
 }
 
 impl<'a> Args<'a> {
-    /// The arguments after the name.
+    /// Creates a cursor at the first argument after the name.
     pub fn new(words: Words<'a>, router: &'a Router, first: Option<Routed>) -> Self {
         Self { words, at: 1, router, first }
     }
 
-    /// The same, behind a subcommand.
+    /// Moves the cursor to the first argument after a subcommand.
     pub fn after_subcommand(mut self) -> Self {
         self.at = 2;
         self
     }
 
-    /// All words, the name included.
+    /// Returns all words, the name included.
     pub fn words(self) -> Words<'a> {
         self.words
     }
 
-    /// The router that `key` uses.
+    /// Returns the router that [`Args::key`] uses.
     pub fn router(self) -> &'a Router {
         self.router
     }
 
-    /// What remains behind the next `n`.
+    /// Returns the arguments after the next `n`.
     pub fn skip(mut self, n: usize) -> Self {
         self.at += n;
         self
     }
 
-    /// How many remain.
+    /// Returns the number of remaining arguments.
     #[inline]
     pub fn remaining(self) -> usize {
         self.words.len().saturating_sub(self.at)
     }
 
-    /// Whether none remain.
+    /// Whether no arguments remain.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.remaining() == 0
     }
 
-    /// The next argument, if any, without taking it.
+    /// Returns the next argument, if any, without taking it.
     #[inline]
     pub fn peek(self) -> Option<&'a [u8]> {
         (self.at < self.words.len()).then(|| self.words.get(self.at))
@@ -94,13 +94,15 @@ impl<'a> Args<'a> {
         number::parse_i64(self.next()?).ok_or(CommandError::NotInteger)
     }
 
-    /// Takes the next argument as a number; infinities are, NaN is not.
+    /// Takes the next argument as a number. It may be infinite, but not NaN.
     pub fn float(&mut self) -> Result<f64, CommandError> {
         number::parse_f64(self.next()?).ok_or(CommandError::NotFloat)
     }
 
-    /// Takes the next argument as the timeout, in seconds, of a command that waits: in milliseconds, if it
-    /// has one. As in Redis, it is in range if it ends, `now` being the time, before time does.
+    /// Takes the next argument as the timeout of a blocking command, in seconds.
+    ///
+    /// Returns milliseconds, or `None` for 0. As in Redis, a timeout is out of range if its end after `now`
+    /// exceeds an `i64`.
     pub fn timeout(&mut self, now: Millis) -> Result<Option<u64>, CommandError> {
         let not_float = CommandError::text("ERR timeout is not a float or out of range");
         let seconds = number::parse_f64(self.next()?).ok_or(not_float)?;
@@ -117,7 +119,7 @@ impl<'a> Args<'a> {
         Ok(Some(millis as u64))
     }
 
-    /// Takes the next argument if it is the given word, in either case. `tag` is upper case.
+    /// Takes the next argument if it is `tag`, in either case. `tag` is in upper case.
     #[inline]
     pub fn tag(&mut self, tag: &str) -> bool {
         let is_tag = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(tag.as_bytes()));
@@ -125,13 +127,13 @@ impl<'a> Args<'a> {
         is_tag
     }
 
-    /// Errs if anything remains.
+    /// Fails if an argument remains.
     #[inline]
     pub fn finish(self) -> Result<(), CommandError> {
         if self.is_empty() { Ok(()) } else { Err(CommandError::Syntax) }
     }
 
-    /// The arguments that remain.
+    /// Returns the remaining arguments.
     pub fn rest(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         (self.at..self.words.len()).map(move |index| self.words.get(index))
     }

@@ -2,14 +2,14 @@
 
 macro_rules! categories {
     ($($(#[$doc:meta])* $name:ident = $bit:literal, $word:literal;)*) => {
-        /// A set of categories, such as `@read`.
+        /// A set of categories of commands, such as `@read`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Categories(u32);
 
         impl Categories {
             $($(#[$doc])* pub const $name: Categories = Categories(1 << $bit);)*
 
-            /// Each category with its name, in the order in which Redis lists them.
+            /// Each category with its name, in Redis's order.
             pub const NAMES: &[(Categories, &'static str)] = &[$((Categories::$name, $word)),*];
         }
     };
@@ -48,13 +48,13 @@ categories! {
     FAST = 14, "fast";
     /// Not fast.
     SLOW = 15, "slow";
-    /// May wait.
+    /// May wait for keys.
     BLOCKING = 16, "blocking";
     /// May harm the data or the server's other users.
     DANGEROUS = 17, "dangerous";
     /// The connection.
     CONNECTION = 18, "connection";
-    /// MULTI and its kin.
+    /// MULTI and related commands.
     TRANSACTION = 19, "transaction";
     /// Scripts and functions.
     SCRIPTING = 20, "scripting";
@@ -64,7 +64,7 @@ impl Categories {
     /// No category.
     pub const NONE: Categories = Categories(0);
 
-    /// Both.
+    /// Returns both sets together.
     pub const fn and(self, other: Categories) -> Categories {
         Categories(self.0 | other.0)
     }
@@ -74,13 +74,13 @@ impl Categories {
         self.0 & other.0 == other.0
     }
 
-    /// The category of this name, in either case.
+    /// Returns the category with this name, in either case.
     pub fn named(name: &[u8]) -> Option<Categories> {
         let found = Self::NAMES.iter().find(|(_, word)| word.as_bytes().eq_ignore_ascii_case(name));
         found.map(|&(category, _)| category)
     }
 
-    /// The names of those in the set.
+    /// Returns the names of the categories in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.iter().filter(move |(category, _)| self.has(*category)).map(|&(_, word)| word)
     }

@@ -1,57 +1,59 @@
-//! Why a command failed, and the only place that knows the wire text of it.
+//! Errors of commands. Only this module knows their wire text.
 
 use std::borrow::Cow;
 
 use braid_protocol::reply::Reply;
 use braid_storage::StorageError;
 
-/// A command that did not do what it was asked.
+/// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// The arguments do not fit the command's syntax.
     Syntax,
-    /// The number of arguments is wrong for the named (sub)command.
+    /// The number of arguments is wrong for the named command or subcommand.
     Arity(&'static str),
     /// An argument is no 64-bit integer.
     NotInteger,
     /// An argument is no number.
     NotFloat,
-    /// A time to live that is not positive, or too large, for the named command.
+    /// The named command got a time to live that is not positive, or too large.
     InvalidExpire(&'static str),
-    /// A database that does not exist.
+    /// The database does not exist.
     DbIndex,
     /// The key does not exist.
     NoSuchKey,
-    /// The named command has a fault of ours.
+    /// The named command failed because of a bug in Braid.
     Internal(&'static str),
-    /// The client's user has no right to it.
+    /// The client's user lacks a right.
     Denied(Denial),
-    /// The keyspace said no.
+    /// The keyspace refused the operation.
     Storage(StorageError),
-    /// An error code and text of its own, without the leading `-`.
+    /// Any other error: its code and text, without the leading `-`.
     Text(Cow<'static, str>),
 }
 
-/// What a user has no right to, of a command.
+/// The part of a command to which its user has no right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// The command, of this full name. Behind a reference, so that no outcome is larger for it: each command
-    /// returns one.
+    /// The command with this full name. The double reference keeps [`Outcome`] small, as each command returns
+    /// one.
     Command(&'static &'static str),
-    /// The key at this position of its words.
+    /// The key at this position among the command's words.
     Key(usize),
-    /// The channel at this position.
+    /// The channel at this position among the command's words.
     Channel(usize),
 }
 
 const _: () = assert!(size_of::<Outcome>() == size_of::<Cow<'static, str>>());
 
-/// A client's word as errors show it: up to a zero byte, as in Redis, where texts are C strings.
+/// Returns a client's word as errors show it: up to a zero byte.
+///
+/// Texts are C strings in Redis.
 pub fn shown(word: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(word.split(|&byte| byte == 0).next().unwrap_or_default())
 }
 
-/// What a handler returns.
+/// The result of a handler.
 pub type Outcome = Result<(), CommandError>;
 
 impl From<StorageError> for CommandError {
@@ -61,23 +63,23 @@ impl From<StorageError> for CommandError {
 }
 
 impl CommandError {
-    /// An error whose text is fixed; it starts with its code, such as `ERR`.
+    /// Returns an error with a constant text, which starts with its code, such as `ERR`.
     pub const fn text(text: &'static str) -> Self {
         CommandError::Text(Cow::Borrowed(text))
     }
 
-    /// An error whose text is made for the occasion.
+    /// Returns an error with a formatted text, which starts with its code.
     pub fn owned(text: String) -> Self {
         CommandError::Text(Cow::Owned(text))
     }
 
-    /// Whether the command is to be run again without the hold.
+    /// Whether the command must run again without the hold.
     #[inline(always)]
     pub fn is_too_much(&self) -> bool {
         matches!(self, CommandError::Storage(StorageError::TooMuch))
     }
 
-    /// What goes over the wire after the `-`.
+    /// Returns the error's text on the wire, after the `-`.
     pub fn wire_text(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             CommandError::Syntax => "ERR syntax error",

@@ -1,20 +1,20 @@
-//! What a row of the command table says beside what runs: how many arguments, which family, since when.
+//! Descriptive facts in a row of the command table: arity, group and deprecation.
 
-/// Since when a command should no longer be used, and what to use.
+/// A deprecation: its version, and the replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deprecation {
-    /// The version.
+    /// The version that deprecated the command.
     pub since: &'static str,
-    /// What does the same, in words.
+    /// The replacement, in words.
     pub replaced_by: &'static str,
 }
 
 /// A number of arguments, counting the command's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
-    /// Exactly that many.
+    /// Exactly this number.
     Exactly(u8),
-    /// That many or more.
+    /// This number or more.
     AtLeast(u8),
 }
 
@@ -28,7 +28,7 @@ impl Arity {
         }
     }
 
-    /// As `COMMAND INFO` writes it: negative for a minimum.
+    /// Returns the arity as `COMMAND INFO` prints it: negative for a minimum.
     pub fn as_integer(self) -> i64 {
         match self {
             Arity::Exactly(n) => n as i64,
@@ -37,7 +37,7 @@ impl Arity {
     }
 }
 
-/// A family of commands, as `COMMAND DOCS` names it.
+/// A group of commands, as `COMMAND DOCS` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// Strings.
@@ -56,7 +56,7 @@ pub enum Group {
     Geo,
     /// Streams.
     Stream,
-    /// MULTI and its kin.
+    /// MULTI and related commands.
     Transactions,
     /// The connection.
     Connection,
@@ -75,7 +75,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// All of them, by their numbers.
+    /// All groups, in the order of their numbers.
     pub const ALL: [Group; 16] = [
         Group::String,
         Group::Generic,
@@ -95,7 +95,7 @@ impl Group {
         Group::Cluster,
     ];
 
-    /// As `COMMAND DOCS` prints it.
+    /// Returns the group's name in `COMMAND DOCS`.
     pub const fn name(self) -> &'static str {
         match self {
             Group::String => "string",

@@ -1,55 +1,55 @@
-//! Where the keys of a command are, and what it does to them.
+//! The keys of a command: their positions, and their use.
 
 use std::num::NonZeroU8;
 
 use super::Words;
 
-/// What a command does to its keys, in the words of `COMMAND GETKEYSANDFLAGS`.
+/// A command's use of a key, in the words of `COMMAND GETKEYSANDFLAGS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
     /// Reads the value and returns or uses it.
     Read,
-    /// Reads something about the key, not its value.
+    /// Reads a property of the key, but not its value.
     Look,
-    /// Overwrites without reading.
+    /// Overwrites the value without reading it.
     Overwrite,
-    /// Changes what is there.
+    /// Changes the value.
     Update,
-    /// Changes what is there and returns some of it.
+    /// Changes the value and returns some of it.
     UpdateAndRead,
-    /// Adds to what is there.
+    /// Adds to the value.
     Add,
-    /// Removes some of what is there.
+    /// Removes some of the value.
     Remove,
-    /// Deletes.
+    /// Deletes the key.
     Delete,
     /// Reads the value and then deletes the key.
     ReadAndDelete,
-    /// Writes only if the key is not there, without reading.
+    /// Writes only if the key does not exist, without reading.
     Insert,
-    /// Changes what is there, and removes some of it.
+    /// Changes the value, and removes some of it.
     UpdateAndRemove,
-    /// Overwrites, and reads the old value too if the word `GET` is among the arguments.
+    /// Overwrites the value. It also returns the old one if `GET` is among the arguments.
     OverwriteOrSwap,
-    /// Adds to what is there, having read it.
+    /// Reads the value and adds to it.
     AddAndRead,
-    /// Reads the value, and may store it in another way.
+    /// Reads the value, and may store it in another encoding.
     ReadAndRestore,
-    /// Changes what is there and returns some of it, or only reads if it is told no more than `GET` and
+    /// Changes the value and returns some of it. It only reads if its arguments are just `GET` and
     /// `OVERFLOW`.
     UpdateOrRead,
-    /// A script gets it: it may do anything.
+    /// A script's key, which the script may use in any way.
     AssumedUpdate,
-    /// A script that only reads gets it.
+    /// A key of a script that only reads.
     AssumedRead,
-    /// It is no key but a channel, which belongs to a shard as a key does.
+    /// A channel instead of a key. It belongs to a shard as a key does.
     Channel,
-    /// It is a channel that stays with the shard of the key of its name, so that proxies must know of it.
+    /// A channel in the shard of the key of its name, which proxies must know.
     ShardChannel,
 }
 
 impl KeyUse {
-    /// The flags that Redis prints.
+    /// Returns the flags that Redis prints.
     pub const fn wire(self) -> &'static [&'static str] {
         match self {
             KeyUse::Read | KeyUse::AssumedRead => &["RO", "access"],
@@ -70,13 +70,14 @@ impl KeyUse {
         }
     }
 
-    /// Whether it is a key at all.
+    /// Whether this is a key rather than a channel.
     pub const fn is_key(self) -> bool {
         !matches!(self, KeyUse::Channel | KeyUse::ShardChannel)
     }
 
-    /// What right to the key a command needs, of which these are the words. None is enough for what tells no
-    /// value and changes none.
+    /// Returns the right to the key that a command with these words needs.
+    ///
+    /// A command that neither reveals nor changes the value needs none.
     pub fn rights<'w>(self, words: impl Iterator<Item = &'w [u8]>) -> KeyRights {
         match self.in_words(words) {
             KeyUse::Read | KeyUse::AssumedRead | KeyUse::ReadAndRestore => KeyRights::READ,
@@ -97,7 +98,7 @@ impl KeyUse {
         }
     }
 
-    /// What a key specification remarks about it.
+    /// Returns Redis's note in the key specification.
     pub const fn notes(self) -> Option<&'static str> {
         match self {
             KeyUse::OverwriteOrSwap => Some("RW and ACCESS due to the optional `GET` argument"),
@@ -115,12 +116,12 @@ impl KeyUse {
         }
     }
 
-    /// Whether what a command does depends on its words.
+    /// Whether the use depends on the command's words.
     pub const fn depends_on_words(self) -> bool {
         matches!(self, KeyUse::OverwriteOrSwap | KeyUse::UpdateOrRead)
     }
 
-    /// What this command does, where that depends on its words, the name included.
+    /// Returns the use by a command with these words, the name included.
     pub fn in_words<'w>(self, words: impl Iterator<Item = &'w [u8]>) -> KeyUse {
         match self {
             KeyUse::OverwriteOrSwap => {
@@ -139,7 +140,7 @@ impl KeyUse {
     }
 }
 
-/// Whether words are `GET type offset` and `OVERFLOW how` only.
+/// Whether the words are only `GET type offset` and `OVERFLOW how`.
 fn only_gets<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
     while let Some(word) = words.next() {
         let n_behind = if word.eq_ignore_ascii_case(b"get") {
@@ -156,19 +157,19 @@ fn only_gets<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> bool {
     true
 }
 
-/// What one may do with a key.
+/// A set of rights to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRights(u8);
 
 impl KeyRights {
-    /// Nothing but to learn whether it is there, of which type and how large.
+    /// No right: only the key's existence, type and size can be learned.
     pub const NONE: KeyRights = KeyRights(0);
-    /// To read its value.
+    /// The right to read its value.
     pub const READ: KeyRights = KeyRights(1);
-    /// To change it.
+    /// The right to change it.
     pub const WRITE: KeyRights = KeyRights(2);
 
-    /// Both.
+    /// Returns both sets together.
     #[must_use]
     pub const fn and(self, other: KeyRights) -> KeyRights {
         KeyRights(self.0 | other.0)
@@ -181,10 +182,10 @@ impl KeyRights {
     }
 }
 
-/// Which of a command's words are channels that its client must have a right to.
+/// The words of a command that are channels to which its client needs a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
-    /// None.
+    /// No words.
     None,
     /// The first argument.
     First,
@@ -194,39 +195,40 @@ pub enum Channels {
     Patterns,
 }
 
-/// Which members of a collection a command reaches for: they are fetched ahead. Options may change that: then
-/// what is fetched ahead is of no use, and nothing else.
+/// The members of a collection that a command will use, and that are prefetched.
+///
+/// Options may change which members those are. The prefetch is then useless but harmless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembersAt {
-    /// Those at some positions of its words; the command's name is at 0.
+    /// Members at some positions of the command's words, of which the name is 0.
     Words {
-        /// Of the first member.
+        /// Position of the first member.
         first: u8,
-        /// From a member to the next; none if there is only one.
+        /// Distance from one member to the next; `None` if there is only one.
         step: Option<NonZeroU8>,
     },
-    /// One that the next random number draws.
+    /// A member that the next random number selects.
     Draw,
-    /// The first of a sorted set.
+    /// The lowest member of a sorted set.
     Lowest,
-    /// The last of a sorted set.
+    /// The highest member of a sorted set.
     Highest,
 }
 
 impl MembersAt {
-    /// One, behind the key.
+    /// One member, after the key.
     pub const ONE: Option<MembersAt> = Some(MembersAt::Words { first: 2, step: None });
-    /// All that is behind the key.
+    /// All words after the key.
     pub const ALL: Option<MembersAt> = Some(MembersAt::Words { first: 2, step: NonZeroU8::new(1) });
-    /// Each with its value behind it.
+    /// Members that are each followed by a value.
     pub const WITH_VALUES: Option<MembersAt> = Some(MembersAt::Words { first: 2, step: NonZeroU8::new(2) });
-    /// Each with its score before it.
+    /// Members that each follow a score.
     pub const WITH_SCORES: Option<MembersAt> = Some(MembersAt::Words { first: 3, step: NonZeroU8::new(2) });
-    /// Each with its longitude and latitude before it.
+    /// Members that each follow a longitude and a latitude.
     pub const WITH_COORDINATES: Option<MembersAt> =
         Some(MembersAt::Words { first: 4, step: NonZeroU8::new(3) });
 
-    /// The members among a command's words.
+    /// Returns the members among a command's words.
     pub fn named(self, words: Words<'_>) -> impl Iterator<Item = &[u8]> + Clone {
         let (positions, step) = match self {
             MembersAt::Words { first, step: Some(step) } => (first as usize..words.len(), step.get()),
@@ -239,48 +241,48 @@ impl MembersAt {
     }
 }
 
-/// Some of a command's keys: positions count the command's name as 0.
+/// Some of a command's keys. Positions count the command's name as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
-    /// Where.
+    /// The positions.
     pub at: KeysAt,
-    /// What for.
+    /// The use of the keys.
     pub used: KeyUse,
 }
 
 /// Positions of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeysAt {
-    /// From `first` to `last` (negative: from the end) by `step`.
+    /// From `first` to `last`, every `step` positions. A negative `last` counts from the end.
     Range {
-        /// Of the first key.
+        /// Position of the first key.
         first: u8,
-        /// Of the last; -1 is the last argument.
+        /// Position of the last key; -1 is the last argument.
         last: i8,
-        /// From a key to the next.
+        /// Distance from one key to the next.
         step: u8,
     },
-    /// The argument at `count` says how many keys follow, the next first, `step` apart.
+    /// Keys that follow their number, which is the argument at `count`. They are `step` apart.
     Counted {
-        /// The position of the number.
+        /// Position of the number.
         count: u8,
-        /// From a key to the next.
+        /// Distance from one key to the next.
         step: u8,
     },
-    /// The argument behind the last one that is a certain word, in either case.
+    /// The argument after the last occurrence of a word, in either case.
     Behind {
         /// The word, in upper case.
         word: &'static str,
-        /// The first position where the word has this meaning.
+        /// First position where the word has this meaning.
         from: u8,
     },
-    /// The first half of what follows a word, before which only options stand.
+    /// The first half of the arguments after a keyword. Only options precede the keyword.
     HalfBehind {
-        /// The word, in upper case.
+        /// The keyword, in upper case.
         keyword: &'static str,
-        /// The first position where it can be.
+        /// First position where the keyword can be.
         from: u8,
-        /// The options, with how many words each takes beside its own.
+        /// The options, each with the number of its values.
         options: &'static [(&'static str, usize)],
     },
 }
@@ -302,51 +304,54 @@ impl Keys {
     pub const NONE: Keys = Keys(&[]);
 
     one_key! {
-        /// The first argument, read.
+        /// The first argument is read.
         READ = Read;
-        /// The first argument, looked at.
+        /// A property of the first argument is read.
         LOOK = Look;
-        /// The first argument, overwritten.
+        /// The first argument is overwritten.
         OVERWRITE = Overwrite;
-        /// The first argument, changed.
+        /// The first argument is changed.
         UPDATE = Update;
-        /// The first argument, changed and returned.
+        /// The first argument is changed and returned.
         UPDATE_AND_READ = UpdateAndRead;
-        /// The first argument, added to.
+        /// The first argument is added to.
         ADD = Add;
-        /// The first argument, from which something is removed.
+        /// Some of the first argument is removed.
         REMOVE = Remove;
-        /// The first argument, returned and deleted.
+        /// The first argument is returned and deleted.
         READ_AND_DELETE = ReadAndDelete;
-        /// The first argument, deleted.
+        /// The first argument is deleted.
         DELETE = Delete;
-        /// The first argument, written if missing.
+        /// The first argument is written if it is missing.
         INSERT = Insert;
-        /// The first argument, overwritten, and returned if `GET` is among the arguments.
+        /// The first argument is overwritten, and returned if `GET` is among the arguments.
         OVERWRITE_OR_SWAP = OverwriteOrSwap;
-        /// The first argument, changed and returned, or only read if `GET` is all that is asked for.
+        /// The first argument is changed and returned, or only read if all operations are `GET`.
         UPDATE_OR_READ = UpdateOrRead;
     }
 
-    /// Those that clients and proxies are told of. Channels are none to them, but for those that stay with a
-    /// shard.
+    /// Returns the keys that clients and proxies are told of.
+    ///
+    /// Channels are not among them, except for those that stay with a shard.
     pub fn told(self) -> &'static [KeySpec] {
         let is_told = |keys: &KeySpec| keys.used != KeyUse::Channel;
         if self.0.iter().all(is_told) { self.0 } else { &[] }
     }
 
-    /// Whether there are any, and not only channels.
+    /// Whether there are any keys besides channels.
     pub fn are_some(self) -> bool {
         self.0.iter().any(|keys| keys.used.is_key())
     }
 
-    /// Every argument from the first on.
+    /// Returns a specification of all arguments.
     pub const fn all(used: KeyUse) -> [KeySpec; 1] {
         [KeySpec { at: KeysAt::Range { first: 1, last: -1, step: 1 }, used }]
     }
 
-    /// Whether the word that a key stands behind is there more than once: one may be a key or another value
-    /// itself, and the key that the handler finds another one than [`Keys::positions`] tells.
+    /// Whether the keyword before a key occurs more than once.
+    ///
+    /// One occurrence may itself be a key or another value. The handler may then find another key than
+    /// [`Keys::positions`] does.
     pub fn are_ambiguous(self, words: Words<'_>) -> bool {
         self.0.iter().any(|spec| {
             let KeysAt::Behind { word: wanted, from } = spec.at else { return false };
@@ -355,13 +360,15 @@ impl Keys {
         })
     }
 
-    /// Whether the first of them is the command's first argument.
+    /// Whether the first key is the command's first argument.
     pub fn begin_at_first(self) -> bool {
         matches!(self.0.first(), Some(KeySpec { at: KeysAt::Range { first: 1, .. }, .. }))
     }
 
-    /// Calls `each` with the position of every key of a command of `n_args` words (`word` gives one), and
-    /// what it is used for. Malformed counts give no keys: the handler reports them.
+    /// Calls `each` with the position and the use of every key of a command.
+    ///
+    /// The command has `n_args` words, and `word` returns one of them. A malformed number of keys yields no
+    /// keys, because the handler reports the error.
     #[inline]
     pub fn positions<'w>(
         self,
@@ -372,8 +379,10 @@ impl Keys {
         self.find::<false>(n_args, word, each);
     }
 
-    /// The same, but where it is [ambiguous](Keys::are_ambiguous) which word is a key, with all that the
-    /// handler may take for it.
+    /// Calls `each` as [`Keys::positions`] does, but with every candidate for an
+    /// [ambiguous](Keys::are_ambiguous) key.
+    ///
+    /// The candidates are all words that the handler may use as the key.
     #[inline]
     pub fn possible_positions<'w>(
         self,
@@ -433,7 +442,9 @@ impl Keys {
     }
 }
 
-/// The position behind `keyword`, which may also be a value of the options before it.
+/// Returns the position after `keyword`.
+///
+/// A value of an option before it may be the same word.
 fn behind_keyword<'w>(
     keyword: &str,
     options: &[(&str, usize)],
@@ -452,7 +463,7 @@ fn behind_keyword<'w>(
     None
 }
 
-/// The keys of commands that take elements away, with a timeout behind the keys.
+/// The keys of commands that remove elements and have a timeout after the keys.
 pub const ALL_BUT_LAST: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: -2, step: 1 }, used: KeyUse::ReadAndDelete }]);
 

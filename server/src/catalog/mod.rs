@@ -1,5 +1,6 @@
-//! What can be said of commands without knowing what they do: their words and arguments, flags, keys,
-//! categories and errors.
+//! Descriptions of commands: their words and arguments, flags, keys, categories and errors.
+//!
+//! Nothing here knows the commands themselves.
 
 mod args;
 mod category;
@@ -18,12 +19,12 @@ pub use flags::Flags;
 pub use key_spec::{ALL_BUT_LAST, Channels, KeyRights, KeySpec, KeyUse, Keys, KeysAt, MembersAt};
 pub use requests::Requests;
 
-/// A command's number: its place in the command table, subcommands included, from 0 without gaps.
+/// A command's number: its position in the command table, subcommands included, from 0 without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommandId(pub u16);
 
 impl CommandId {
-    /// For what is counted by command.
+    /// Returns the number as an index, for tables by command.
     #[inline(always)]
     pub fn index(self) -> usize {
         self.0 as usize

@@ -1,19 +1,18 @@
-//! Requests that outlive the buffer in which they arrived: what waits for EXEC, and what a connection leaves
-//! in its node.
+//! Requests that outlive their input buffer: queued for EXEC, or delegated in a node.
 
 use braid_protocol::request::Arg;
 use braid_storage::entry::Handover;
 
 use super::Words;
 
-/// Requests share pieces of memory of so many bytes. A longer request has one to itself.
+/// Bytes of a piece of memory that requests share. A longer request has a piece of its own.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Copies of requests, in order.
 ///
-/// Each has its words relative to its own first byte, so 32 bits are enough for any number of requests: the
-/// parser takes none that is longer. Pieces are never moved, so memory does not double while requests are
-/// added.
+/// The words of a request are relative to its first byte. So 32 bits are enough for any number of requests,
+/// as the parser accepts no longer request. Pieces are never moved, so memory does not double while requests
+/// are added.
 #[derive(Default)]
 pub struct Requests {
     pieces: Vec<Piece>,
@@ -22,11 +21,11 @@ pub struct Requests {
     n_bytes: usize,
 }
 
-/// Memory in which requests lie.
+/// Memory that contains requests.
 enum Piece {
-    /// As they came.
+    /// Requests in the form in which they arrived.
     Bytes(Vec<u8>),
-    /// One, whose long word an entry can take over.
+    /// One request with a long word that an entry can take over.
     Handover(Handover),
 }
 
@@ -38,7 +37,7 @@ impl Piece {
         }
     }
 
-    /// Gives it up. To give megabytes back takes long: that is done elsewhere.
+    /// Frees the piece. Freeing megabytes takes long, so [`braid_storage::discard_bytes`] does it.
     fn discard(self) {
         let bytes = match self {
             Piece::Bytes(bytes) => Some(bytes),
@@ -50,18 +49,18 @@ impl Piece {
     }
 }
 
-/// Where a request is.
+/// The position of a request.
 #[derive(Clone, Copy)]
 struct Request {
     piece: usize,
-    /// Where it begins in its piece.
+    /// Its first byte in the piece.
     start: usize,
     first_word: usize,
     n_words: usize,
 }
 
 impl Requests {
-    /// Copies a request in.
+    /// Adds a copy of a request.
     pub fn push(&mut self, words: Words<'_>) {
         let (bytes, ranges) = words.parts();
         let start = match self.pieces.last_mut() {
@@ -78,14 +77,14 @@ impl Requests {
         self.add(start, ranges);
     }
 
-    /// Adds a request whose bytes [`Requests::adopt`] brings next: there it begins at `start`.
+    /// Adds a request whose bytes the next [`Requests::adopt`] supplies. They begin at `start`.
     pub fn push_without_bytes(&mut self, words: Words<'_>, start: usize) {
         let (_, ranges) = words.parts();
         self.pieces.push(Piece::Bytes(Vec::new()));
         self.add(start, ranges);
     }
 
-    /// Adds a request that begins at `start` of the last piece.
+    /// Adds a request that begins at `start` in the last piece.
     fn add(&mut self, start: usize, ranges: &[Arg]) {
         self.n_bytes += size_of_val(ranges);
         let request = Request {
@@ -98,7 +97,9 @@ impl Requests {
         self.requests.push(request);
     }
 
-    /// Takes the input in which the last request lies, as it is: to copy hundreds of megabytes takes long.
+    /// Takes over the input buffer that contains the last request.
+    ///
+    /// Copying hundreds of megabytes would take long.
     ///
     /// # Panics
     /// If there is no request.
@@ -107,8 +108,9 @@ impl Requests {
         *self.pieces.last_mut().expect("the request has come first") = Piece::Bytes(input);
     }
 
-    /// If there is one request, and it is little more than one long word, puts that where an entry can take
-    /// it over. That takes as long as to copy it, but no memory.
+    /// Prepares a single request's long word for a takeover by an entry.
+    ///
+    /// It does so if the request is little more than that word. This takes as long as a copy, but no memory.
     pub fn prepare_handover(&mut self) {
         if let [request] = &mut self.requests[..]
             && let piece @ Piece::Bytes(_) = &mut self.pieces[request.piece]
@@ -127,8 +129,10 @@ impl Requests {
         }
     }
 
-    /// Runs something with the words of a request. An entry that is made meanwhile takes over the long word,
-    /// if that is [prepared](Requests::prepare_handover).
+    /// Runs a function with the words of a request.
+    ///
+    /// An entry that the function creates takes over the long word, if that was
+    /// [prepared](Requests::prepare_handover).
     #[inline]
     pub fn handing_over<T>(&self, nth: usize, run: impl FnOnce(Words<'_>) -> T) -> T {
         match &self.pieces[self.requests[nth].piece] {
@@ -137,41 +141,41 @@ impl Requests {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of requests.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no requests.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// How many words they have together.
+    /// Returns the number of words of all requests together.
     pub fn n_words(&self) -> usize {
         self.words.len()
     }
 
-    /// The bytes that they take.
+    /// Returns the bytes that the requests take.
     pub fn n_bytes(&self) -> usize {
         self.n_bytes
     }
 
-    /// The words of one of them.
+    /// Returns the words of a request.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no request with this number.
     pub fn get(&self, nth: usize) -> Words<'_> {
         let Request { piece, start, first_word, n_words } = self.requests[nth];
         Words::new(&self.pieces[piece].bytes()[start..], &self.words[first_word..first_word + n_words])
     }
 
-    /// All, from one on.
+    /// Returns the requests from number `first` on.
     pub fn iter_from(&self, first: usize) -> impl Iterator<Item = Words<'_>> + Clone {
         (first..self.len()).map(|nth| self.get(nth))
     }
 
-    /// Puts others in place of some of the last words of a request.
+    /// Replaces some of the last words of a request.
     pub fn replace_last_words(&mut self, nth: usize, last: Vec<Option<Vec<u8>>>) {
         if last.is_empty() {
             return;
@@ -183,8 +187,7 @@ impl Requests {
         for (at, word) in words.iter().enumerate() {
             let other = at.checked_sub(n_kept).and_then(|at| last[at].as_deref());
             let word = other.unwrap_or(word);
-            // Without its headers a request is shorter than it was, and what takes the place of words is
-            // short.
+            // Without its headers the request is shorter than before, and the new words are short.
             let start = u32::try_from(bytes.len()).expect("a request is shorter than 4 GiB");
             ranges.push(Arg { start, len: word.len() as u32 });
             bytes.extend_from_slice(word);
@@ -196,7 +199,7 @@ impl Requests {
         self.pieces.push(Piece::Bytes(bytes));
     }
 
-    /// Forgets all, and keeps no more than so many bytes of the space of each kind.
+    /// Removes all requests. It keeps at most `kept_bytes` of the memory of each kind.
     pub fn clear(&mut self, kept_bytes: usize) {
         self.discard_pieces(kept_bytes);
         if self.words.capacity() * size_of::<Arg>() > kept_bytes {
@@ -210,7 +213,7 @@ impl Requests {
         self.n_bytes = 0;
     }
 
-    /// Gives up the pieces but for a small first one.
+    /// Frees the pieces, except for a first one of at most `kept_bytes`.
     fn discard_pieces(&mut self, kept_bytes: usize) {
         let keeps_first = match self.pieces.first_mut() {
             Some(Piece::Bytes(first)) if first.capacity() <= kept_bytes => {
@@ -233,7 +236,7 @@ impl Drop for Requests {
 mod tests {
     use super::*;
 
-    /// Words as they lie in a request: with something between them.
+    /// Words as in a request, with a header before each.
     fn request(words: &[&[u8]]) -> (Vec<u8>, Vec<Arg>) {
         let mut bytes = Vec::new();
         let ranges = words.iter().map(|word| {
@@ -264,7 +267,7 @@ mod tests {
             assert_eq!(texts(requests.get(nth)), *words);
         }
         assert_eq!((requests.len(), requests.n_words()), (5000, 10_000));
-        // No more is allocated than the requests take.
+        // The pieces take little more memory than the requests.
         let allocated: usize = requests.pieces.iter().map(|piece| piece.bytes().len()).sum();
         assert!(allocated < requests.n_bytes() + 2 * PIECE_BYTES * requests.pieces.len() / 50 + PIECE_BYTES);
         requests.clear(4096);

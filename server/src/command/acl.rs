@@ -1,4 +1,4 @@
-//! ACL: the users, and what they may do.
+//! ACL: users and their rights.
 
 use std::{fs, io, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
 
@@ -223,7 +223,9 @@ fn allows_all_channels(config: &Config) -> bool {
     config.acl_pubsub_default == AclPubsubDefault::Allchannels
 }
 
-/// Changes the users, if the client may still do that: another one's change may have come first.
+/// Changes the users, if the client still has the right to.
+///
+/// Another client's change may have come first.
 fn change_users<T>(
     call: &mut Call<'_, '_>,
     words: Words<'_>,
@@ -241,7 +243,8 @@ fn change_users<T>(
         change(users, table)
     })?;
     if call.is_part() {
-        // The rest of the transaction goes by that. If the user is gone the client ends behind it.
+        // The rest of the transaction obeys the change. If the user is gone, the client is disconnected
+        // afterwards.
         let _: bool = call.server.renew_rights(call.session);
     }
     Ok(changed)
@@ -302,7 +305,7 @@ fn get_user(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     Ok(())
 }
 
-/// Three fields of a map.
+/// Writes three fields of a map.
 fn describe_selector(selector: &Selector, reply: &mut Reply<'_>) {
     let fields = [
         ("commands", selector.describe_commands()),
@@ -356,7 +359,7 @@ fn generate_password(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// By the operating system's generator: to guess them must be of no use.
+/// Uses the operating system's generator, because nobody must be able to guess the bytes.
 fn fill_with_random(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let n = getrandom(&mut *bytes, GetRandomFlags::empty())?;
@@ -441,7 +444,7 @@ fn describe_entry(entry: &Entry, age_millis: u64, reply: &mut Reply<'_>) {
     }
 }
 
-/// Counts and logs what a client's command was denied.
+/// Counts a denial of a client's command, and adds it to ACL LOG.
 #[cold]
 pub(crate) fn note_denial(
     session: &Session,
@@ -456,7 +459,7 @@ pub(crate) fn note_denial(
     thread.server().note_denial(entry);
 }
 
-/// The log's entry of what a client's command was denied.
+/// Returns the entry of ACL LOG for a denial of a client's command.
 #[cold]
 pub(crate) fn entry_of(
     session: &Session,
@@ -472,7 +475,7 @@ pub(crate) fn entry_of(
     Entry::new(reason, context, object, &user.name, client, server.clock.now())
 }
 
-/// What was denied, of a command's words.
+/// Returns the denied part of a command's words, with the reason.
 fn named_by(denial: Denial, words: Words<'_>) -> (Reason, &[u8]) {
     match denial {
         Denial::Command(name) => (Reason::Command, name.as_bytes()),
@@ -481,7 +484,7 @@ fn named_by(denial: Denial, words: Words<'_>) -> (Reason, &[u8]) {
     }
 }
 
-/// Counts what was denied, for INFO.
+/// Counts a denial for INFO.
 pub(crate) fn count_denial(reason: Reason, thread: &ThreadState) {
     let stats = thread.stats();
     match reason {
@@ -493,7 +496,7 @@ pub(crate) fn count_denial(reason: Reason, thread: &ThreadState) {
     }
 }
 
-/// Counts and logs that somebody could not become a user.
+/// Counts a failed authentication, and adds it to ACL LOG.
 #[cold]
 pub(super) fn note_failed_auth(call: &Call<'_, '_>, words: Words<'_>, user: &[u8]) {
     let server = call.server;
@@ -504,8 +507,9 @@ pub(super) fn note_failed_auth(call: &Call<'_, '_>, words: Words<'_>, user: &[u8
     server.note_denial(entry);
 }
 
-/// Counts and logs that a client did not become the user whom its certificate names: there is none, or it is
-/// off.
+/// Counts that a client's certificate names no usable user, and adds that to ACL LOG.
+///
+/// The user does not exist, or is off.
 #[cold]
 pub(crate) fn note_refused_certificate(
     record: &ClientRecord,
@@ -520,7 +524,7 @@ pub(crate) fn note_refused_certificate(
     server.note_denial(entry);
 }
 
-/// The text of a script's error for what its user may not do.
+/// Returns a script's error for a denial.
 pub(crate) fn error_in_script(denial: Denial) -> CommandError {
     CommandError::text(match denial {
         Denial::Command(_) => "ERR The user executing the script can't run this command or subcommand",
@@ -533,7 +537,7 @@ pub(crate) fn error_in_script(denial: Denial) -> CommandError {
     })
 }
 
-/// The text of a transaction's error for what its user may do no more.
+/// Returns a transaction's error for a right that was revoked after the command was queued.
 pub(crate) fn error_in_transaction(denial: Denial) -> CommandError {
     let reason = match denial {
         Denial::Command(_) => "no permission to execute the command or subcommand",
@@ -555,7 +559,7 @@ const NO_FILE: CommandError = CommandError::text(
 fn load(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let config = call.server.config.load();
     let path = config.aclfile.as_ref().ok_or(NO_FILE)?;
-    // Before the users are changed: to read a file may take long.
+    // The file is read before the users are locked, because reading may take long.
     let text = read_file(&config.dir, path).map_err(|why| CommandError::owned(format!("ERR {why}")))?;
     change_users(call, args.words(), |users, table| {
         *users = users
@@ -594,7 +598,8 @@ fn save(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     Ok(())
 }
 
-/// Checks that what is written is read back as what holds: a file that cannot be loaded keeps everybody out.
+/// Checks that the written text reads back as the present users. A file that cannot be loaded locks all users
+/// out.
 fn check_readable(users: &Users, text: &[u8], table: &CommandTable) -> Result<(), String> {
     let again = users
         .read(text, "", table)
@@ -606,8 +611,10 @@ fn check_readable(users: &Users, text: &[u8], table: &CommandTable) -> Result<()
     }
 }
 
-/// Puts a new file in the place of an old one, so that a reader, or a crash, meets either of them whole.
-/// Nobody else may read it.
+/// Replaces a file atomically.
+///
+/// Readers, even after a crash, see the whole old or the whole new file. Only the server's own user may read
+/// it.
 fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
@@ -618,24 +625,24 @@ fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
         fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     });
     if written.is_err() {
-        // What is left of it helps nobody.
+        // A partial file is useless.
         let _ = fs::remove_file(temporary);
     }
     written
 }
 
 fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
-    // What an earlier attempt has left may be readable for others.
+    // A file left by an earlier attempt may be readable by others.
     let _ = fs::remove_file(path);
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text)?;
     file.sync_all()
 }
 
-/// The users that a configuration declares, by its lines or by its file.
+/// Returns the users that a configuration declares, in its lines or in its file.
 ///
 /// # Errors
-/// What is wrong with them, in Redis's words.
+/// The first fault in them, in Redis's words.
 pub fn users_at_start(config: &Config, table: &CommandTable) -> Result<Users, String> {
     let mut users = users_without_lines(config, table);
     users.declare(&config.users, table).map_err(|why| why.to_string())?;
@@ -647,15 +654,16 @@ pub fn users_at_start(config: &Config, table: &CommandTable) -> Result<Users, St
     Ok(users)
 }
 
-/// What there is without any declaration: the default user, with the password that the configuration gives.
+/// Returns the users without any declaration: the default user, with the configuration's password.
 fn users_without_lines(config: &Config, table: &CommandTable) -> Users {
     let mut users = Users::new(allows_all_channels(config), table);
     users.set_default_password(config.requirepass.as_deref(), table);
     users
 }
 
-/// The lines that make the users that hold, for CONFIG REWRITE; none if there are only those that no line has
-/// made, or a file has them.
+/// Returns the lines that declare the present users, for CONFIG REWRITE.
+///
+/// There are none if all users are implied, or if a file declares them.
 pub(super) fn user_lines(server: &Server, config: &Config, table: &CommandTable) -> Vec<UserLine> {
     let users = server.accounts.users();
     let implied = users_without_lines(config, table);
@@ -670,7 +678,7 @@ pub(super) fn user_lines(server: &Server, config: &Config, table: &CommandTable)
     users.all().map(|user| line(user)).collect()
 }
 
-/// Whether a client may run a command and read any key besides those that it names.
+/// Whether a client may run a command and read any key besides the command's own.
 pub(super) fn may_read_any_key(session: &Session, command: &Registered, words: Words<'_>) -> bool {
     let needed = crate::catalog::KeyRights::READ;
     session.rights.as_ref().is_none_or(|user| user.allows_with_any_key(&command.asked(words), needed))

@@ -1,4 +1,4 @@
-//! The command table as access control sees it: under the names that commands have without `rename-command`.
+//! The command table for access control, under the original names of commands.
 
 use super::{CommandTable, Registered};
 use crate::{
@@ -6,18 +6,20 @@ use crate::{
     catalog::{Categories, CommandId},
 };
 
-/// The commands and subcommands of Redis 7.4, one a line. Rules may name those that are not there: files of
-/// users that were written for Redis load, and the rules have no effect.
+/// The commands and subcommands of Redis 7.4, one on each line.
+///
+/// Rules may also name those that Braid does not have. So users' files for Redis load, and such rules have no
+/// effect.
 const REDIS_7_4: &str = include_str!("redis-7.4-commands.txt");
 
 impl CommandTable {
-    /// What access control judges by itself: all but what counts as its container.
+    /// Returns the commands that access control judges: all except those that count as their container.
     fn judged(&self) -> impl Iterator<Item = &'static Registered> {
         self.all().iter().copied().filter(|command| !command.counts_as_parent)
     }
 }
 
-/// A command, and what it contains.
+/// Returns the numbers of a command and of its subcommands.
 fn numbers(command: &Registered) -> Vec<CommandId> {
     let contained = command.subcommands().filter(|sub| !sub.counts_as_parent);
     std::iter::once(command.id).chain(contained.map(|sub| sub.id)).collect()
@@ -43,11 +45,11 @@ impl Commands for CommandTable {
     }
 }
 
-/// A command of Redis that is not there.
+/// Finds a command of Redis that Braid does not have.
 fn named_in_redis(name: &[u8], table: &CommandTable) -> Option<Named> {
     let found = REDIS_7_4.lines().find(|line| line.as_bytes().eq_ignore_ascii_case(name))?;
     if table.originally(found.as_bytes()).is_some() {
-        // It counts as its container, which is none to Redis.
+        // It counts as its container, which is a plain command in Redis.
         return None;
     }
     let is_within = |line: &str| line.strip_prefix(found).is_some_and(|rest| rest.starts_with('|'));

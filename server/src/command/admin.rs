@@ -1,4 +1,4 @@
-//! The server as a whole: INFO, CONFIG, DEBUG, SHUTDOWN and their like.
+//! Commands on the whole server: INFO, CONFIG, DEBUG, SHUTDOWN and related ones.
 
 use std::{
     f64::consts::TAU,
@@ -261,7 +261,7 @@ fn last_save(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Out
 
 const IS_SAVING: CommandError = CommandError::text("ERR Background save already in progress");
 
-/// The saver answers it, unless it is refused.
+/// Leaves the reply to the saver, unless a snapshot is under way.
 fn save(call: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     if call.server.saves.is_under_way.load(Ordering::Relaxed) {
         return Err(IS_SAVING);
@@ -293,9 +293,10 @@ fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) ->
     ask_saver(call, SaveOrder::LoadLog)
 }
 
-/// Gives up the snapshot that is taken in the background, and has the file hold no more than a flushed
-/// keyspace, if there are save points; returns whether the saver answers the command when that is done.
-/// Within a transaction or a script it is done after that.
+/// Abandons the background snapshot, and saves a flushed keyspace if there are save points.
+///
+/// Returns whether the saver replies to the command after that. The save of a transaction or script follows
+/// its end.
 pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
     let server = call.server;
     server.saves.note_flush();
@@ -303,7 +304,7 @@ pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
         return false;
     }
     if call.is_part() {
-        // Its cut has to wait until the shards are let go.
+        // The cut must wait until the shards are released.
         server.order_save(SaveOrder::SaveFlushed, None);
         return false;
     }
@@ -312,7 +313,7 @@ pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
     true
 }
 
-/// Has the command be answered by the saver, which it is outside of scripts and transactions only.
+/// Leaves the reply to the saver. This fails in scripts and transactions.
 fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
     if call.is_part() {
         return Err(CommandError::text("ERR Command not allowed inside a transaction"));
@@ -358,7 +359,7 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     let host = args.next()?;
     let port = args.next()?;
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
-        // It is a master, and stays one.
+        // The server is a master and stays one.
         reply.ok();
         return Ok(());
     }
@@ -370,8 +371,9 @@ fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     }
 }
 
-/// Waits as Redis does when there are too few replicas: until the timeout, or for good if that is 0. Nothing
-/// may wait inside a transaction.
+/// Waits as Redis does when there are too few replicas.
+///
+/// It waits until the timeout, or forever if that is 0. Nothing may wait inside a transaction.
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?, call.now)?;
@@ -384,8 +386,9 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Has the command be answered when what the connection has written is here on disk, if that `is_local`, and
-/// where it is on so many replicas.
+/// Delays the reply until the connection's writes are on disk.
+///
+/// They must be on the local disk if `is_local` is true, and on `n_replicas` replicas.
 fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): (bool, u64), timeout: u64) {
     let millis = if timeout == 0 { u64::MAX } else { timeout };
     let is_answered = call.session.replies == Replies::On;
@@ -405,7 +408,7 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
         return Err(CommandError::text(NOT_LOGGED));
     }
     if call.is_part() {
-        // What the transaction itself writes is logged when it ends.
+        // The transaction's own writes are recorded when it ends.
         write_synced(reply, synced == Some(call.server.durability.last_ticket()));
         return Ok(());
     }
@@ -413,18 +416,20 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     Ok(())
 }
 
-/// What WAITAOF answers where there is no append-only file.
+/// The error of WAITAOF without an AOF.
 pub(crate) const NOT_LOGGED: &str =
     "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
-/// Answers on how many disks it is: the own one, and those of replicas, which there are none of.
+/// Writes the numbers of disks that have the writes: local ones and replicas'.
+///
+/// There are no replicas.
 pub(crate) fn write_synced(reply: &mut Reply<'_>, is_synced: bool) {
     reply.array(2);
     reply.integer(i64::from(is_synced));
     reply.integer(0);
 }
 
-/// Calls off an end that waits for its snapshot.
+/// Cancels a shutdown that waits for its snapshot.
 fn abort_shutdown(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
     if !call.server.saves.ending.abort() {
         return Err(CommandError::text("ERR No shutdown in progress."));
@@ -434,7 +439,7 @@ fn abort_shutdown(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Answers only if it does not stop the server.
+/// Replies only if it does not stop the server.
 fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let [mut save, mut nosave, mut force, mut abort] = [false; 4];
     let n_options = args.remaining();
@@ -458,7 +463,7 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
         return abort_shutdown(call, reply);
     }
     if !nosave && let Some(program) = busy_programs(call).first() {
-        // It would wait for what may never end.
+        // The shutdown would wait for a script that may never end.
         return Err(CommandError::text(if program.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT }));
     }
     warning!("User requested shutdown...");
@@ -479,7 +484,7 @@ fn lolwut(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     if args.remaining() >= 2 && args.tag("VERSION") {
         args.int()?;
     }
-    // A version without its number, as in Redis, is ignored.
+    // As in Redis, VERSION without a number is ignored.
     args.tag("VERSION");
     let mut size = |default: i64, most: i64| -> Result<usize, CommandError> {
         let n = if args.is_empty() { default } else { args.int()? };
@@ -492,7 +497,7 @@ fn lolwut(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-/// Draws three strands that wind around each other so many times; what is nearer is drawn heavier, and last.
+/// Draws three strands that wind around each other `turns` times. Nearer ones are drawn heavier, and last.
 fn braid(columns: usize, rows: usize, turns: f64) -> String {
     let mut picture = vec![vec![' '; columns]; rows];
     for column in 0..columns {
@@ -591,7 +596,7 @@ fn config_get(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let found = call.config().get(&patterns, matches);
     reply.map(found.len());
     for (name, value) in found {
-        // A parameter that is asked for by name is answered in the asker's spelling.
+        // A parameter that is named exactly is returned in the client's spelling.
         let asked = patterns.iter().find(|pattern| pattern.eq_ignore_ascii_case(name.as_bytes()));
         reply.bulk(asked.copied().unwrap_or(name.as_bytes()));
         reply.bulk(&value);
@@ -613,7 +618,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     let refused = |error| CommandError::owned(format!("ERR {error}"));
     let changed = config.set(&pairs, call.session.record.peer.asker()).map_err(refused)?;
     config.check_at_run_time(&changed).map_err(refused)?;
-    // As long as this is, the file that was begun stays.
+    // While this value exists, the new AOF is kept.
     let log_begun = call.session.log_begun.take();
     if let (Some(LogBegun::Failed), true) = (&log_begun, config.appendonly) {
         return Err(CommandError::text(
@@ -625,7 +630,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     }
     find_descriptors(&config, server)?;
     let tls = read_certificates(&config, &pairs)?;
-    // Before anyone can connect who needs it.
+    // Certificates are in place before the first client that needs them can connect.
     let tls_before = tls.map(|tls| server.tls.swap(tls));
     if let Err(error) = listen_where(&config, server) {
         if let Some(before) = tls_before {
@@ -647,16 +652,16 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     }
     server.limit_clients(call.thread);
     reply.ok();
-    // The reply waits until what was logged is on disk and others can have the folder, in a transaction that
-    // of EXEC.
+    // The reply, or that of EXEC, waits until the change stream is on disk and the AOF's directory is free.
     if !logs && (did_log || server.durability.aof.has_file()) {
         call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered: false });
     }
     Ok(())
 }
 
-/// Whether a CONFIG SET of these words turns the append-only file on: that is begun before it runs. Within a
-/// transaction it is begun after that, as in Redis.
+/// Whether a CONFIG SET with these words turns the AOF on.
+///
+/// The AOF is then begun before the command runs. Within a transaction it is begun afterwards, as in Redis.
 pub(crate) fn turns_log_on(words: Words<'_>, server: &Server) -> bool {
     let is_set = |word: &[u8], name: &[u8]| word.eq_ignore_ascii_case(name);
     words.len() > 3
@@ -668,7 +673,7 @@ pub(crate) fn turns_log_on(words: Words<'_>, server: &Server) -> bool {
         && !server.config.load().appendonly
 }
 
-/// Sees to it that as many clients as a new configuration lets in can have descriptors.
+/// Ensures descriptors for as many clients as a new configuration admits.
 fn find_descriptors(new: &Config, server: &Server) -> Outcome {
     if new.maxclients <= server.config.load().maxclients {
         return Ok(());
@@ -683,8 +688,10 @@ fn find_descriptors(new: &Config, server: &Server) -> Outcome {
     Ok(())
 }
 
-/// Reads what TLS needs, if the change is about TLS, and says by what it is to replace what there is. That a
-/// directive has the value that it had is no matter: the file may have changed.
+/// Reads certificates and keys if a CONFIG SET names a TLS directive.
+///
+/// It does so even if the value is the present one, as the files may have changed. Returns the replacement of
+/// the present certificates, if there is one.
 fn read_certificates(
     new: &Config,
     pairs: &[(&[u8], &[u8])],
@@ -704,7 +711,9 @@ fn read_certificates(
     })
 }
 
-/// Listens where a new configuration says. The last thing that may fail, so that then nothing has changed.
+/// Listens on the addresses of a new configuration.
+///
+/// It is the last step that may fail, so after a failure nothing has changed.
 fn listen_where(new: &Config, server: &Server) -> Outcome {
     let old = server.config.load();
     let (name, why) = if old.port != new.port {
@@ -751,7 +760,9 @@ fn rewrite_config(call: &Call<'_, '_>, appended: Appended, reply: &mut Reply<'_>
     Ok(())
 }
 
-/// Puts a new file in the place of the old one, so that a reader, or a crash, meets either of them whole.
+/// Replaces a file atomically.
+///
+/// Readers, even after a crash, see the whole old or the whole new file.
 fn rewrite_file(path: &Path, config: &Config, appended: Appended) -> io::Result<()> {
     let original = match read_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -767,7 +778,7 @@ fn rewrite_file(path: &Path, config: &Config, appended: Appended) -> io::Result<
         fs::rename(temporary, path)
     });
     if written.is_err() {
-        // What is left of it helps nobody.
+        // A partial file is useless.
         let _ = fs::remove_file(temporary);
     }
     written
@@ -779,14 +790,14 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The key of a DEBUG subcommand, if it is given.
+/// The key of a DEBUG subcommand, if it has one.
 const DEBUG_KEY: KeysAt = KeysAt::Range { first: 2, last: 2, step: 1 };
 const LOOKS: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Look }]);
 const DIGESTS: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 2, last: -1, step: 1 }, used: KeyUse::Read }]);
 const OVERWRITES: Keys = Keys(&[KeySpec { at: DEBUG_KEY, used: KeyUse::Overwrite }]);
 
-/// Every subcommand counts its arguments itself, because errors are Redis's, which knows DEBUG as one
+/// Base of DEBUG's subcommands. Each checks its number of arguments, because Redis knows DEBUG as one
 /// command.
 const DEBUG_ROW: CommandSpec =
     CommandSpec { arity: Arity::AtLeast(2), flags: DEBUGGING, group: Group::Server, ..CommandSpec::ROW };
@@ -1134,7 +1145,7 @@ const DEBUG_HELP: &[&str] = &[
     "    Decimals are allowed.",
 ];
 
-/// Errs unless there are `n` arguments.
+/// Fails unless there are `n` arguments.
 pub(super) fn debug_args(args: Args<'_>, n: usize) -> Outcome {
     if args.remaining() == n {
         return Ok(());
@@ -1142,7 +1153,7 @@ pub(super) fn debug_args(args: Args<'_>, n: usize) -> Outcome {
     Err(misused("DEBUG", args))
 }
 
-/// No number of arguments makes an unknown subcommand right.
+/// An unknown subcommand, which fails with any number of arguments.
 fn debug_unknown(_: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(args, usize::MAX)
 }
@@ -1155,7 +1166,7 @@ fn debug_help(_: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Ou
 fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     let seconds = number::parse_f64(args.next()?).ok_or(CommandError::NotFloat)?;
-    // The conversion saturates, and takes what is no number for 0.
+    // The conversion saturates, and converts NaN to 0.
     let millis = (seconds * 1000.0) as u64;
     if millis > 0 {
         call.session.ask(Request::Sleep { millis, counts: Counts::AsWork });
@@ -1217,7 +1228,7 @@ fn debug_set_skip_checksum_validation(
     reply: &mut Reply<'_>,
 ) -> Outcome {
     debug_args(args, 1)?;
-    // As in Redis, what is no number is 0.
+    // As in Redis, an invalid number counts as 0.
     let skips = number::parse_i64(args.next()?).is_some_and(|number| number != 0);
     call.server.skips_checksums.store(skips, Ordering::Relaxed);
     reply.ok();
@@ -1302,7 +1313,7 @@ fn debug_aof_flush_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mu
 fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
     let saves = &call.server.saves;
-    // What has just been asked for may not have begun.
+    // A rewrite that was just requested may not have begun.
     let will_rewrite = saves.is_rewrite_scheduled.load(Ordering::Relaxed)
         || call.server.config.load().appendonly && !call.server.durability.aof.is_writing();
     let is_under_way = [&saves.is_under_way, &saves.is_rewriting].iter().any(|is| is.load(Ordering::Relaxed));
@@ -1339,7 +1350,7 @@ fn debug_config_rewrite_force_all(call: &mut Call<'_, '_>, args: Args<'_>, reply
     rewrite_config(call, Appended::All, reply)
 }
 
-/// The largest size that Redis takes for an element in a packed node, which is a little less than 4 GiB.
+/// The largest element of a packed node that Redis accepts: almost 4 GiB.
 const PACKED_THRESHOLD_MAX: u64 = (1 << 32) - (1 << 20);
 
 fn debug_quicklist_packed_threshold(
@@ -1392,7 +1403,7 @@ fn debug_error(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> O
 
 fn debug_log(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
-    // What a client says must not look like further lines of the log.
+    // Escaped, so that the client's text cannot look like further lines of the server log.
     warning_later!("DEBUG LOG: {}", args.next()?.escape_ascii());
     reply.ok();
     Ok(())

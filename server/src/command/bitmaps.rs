@@ -134,7 +134,7 @@ fn setbit(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
         let changed = bits::byte_with(string.bytes(), at, on);
         string.write_at(byte, &[changed]);
     }
-    // Also of a bit that was so before.
+    // Also if the bit has not changed.
     string.set_origin(StringOrigin::Edited);
     reply.integer(was_on.into());
     Ok(())
@@ -153,7 +153,7 @@ fn getbit(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// The number of a bit that a string may have.
+/// Reads the number of a bit within the longest string.
 fn offset(text: &[u8]) -> Result<u64, CommandError> {
     checked_offset(number::parse_i64(text))
 }
@@ -163,7 +163,7 @@ fn checked_offset(offset: Option<i64>) -> Result<u64, CommandError> {
     offset.filter(|offset| offset / 8 < STRING_MAX_BYTES as u64).ok_or(BAD_OFFSET)
 }
 
-/// What positions count.
+/// The unit of positions.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Counted {
     #[default]
@@ -181,7 +181,7 @@ impl Counted {
     }
 }
 
-/// The bits from `start` to `end`, the last one included, of a string; negative positions count from its end.
+/// Returns the bits from `start` to `end`, inclusive, of a string. Negative positions count from its end.
 fn part(len_bytes: usize, start: i64, end: i64, counted: Counted) -> Range<u64> {
     let bits_each = if counted == Counted::Bits { 1 } else { 8 };
     let len = len_bytes as i64 * 8 / bits_each;
@@ -205,7 +205,7 @@ fn bitcount(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     let bytes = shard.string(&key)?.unwrap_or_default();
     let n_set = match wanted {
         None => bits::count(bytes),
-        // Otherwise both might count as the beginning, and its bits be counted.
+        // Otherwise both could mean the first byte, whose bits would be counted.
         Some((start, end, _)) if start < 0 && end < 0 && start > end => 0,
         Some((start, end, counted)) => bits::count_in(bytes, part(bytes.len(), start, end, counted)),
     };
@@ -227,17 +227,16 @@ fn bitpos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     let (mut end, mut counted) = (None, Counted::default());
     if let Some(text) = args.peek() {
         args.next()?;
-        // As in Redis, what is counted is read before the end.
+        // As in Redis, the unit is read before the end.
         counted = if args.is_empty() { counted } else { Counted::read(&mut args)? };
         end = Some(number::parse_i64(text).ok_or(CommandError::NotInteger)?);
     }
     let position = match shard.string(&key)? {
-        // A missing key is zeros without an end.
+        // A missing key consists of endless zeros.
         None => (!on).then_some(0),
         Some(bytes) => {
             let wanted = part(bytes.len(), start, end.unwrap_or(-1), counted);
-            // So is what lies behind a string, unless somebody says where to stop; but a part may be of no
-            // bits at all.
+            // Zeros also follow a string, unless the command names an end; but a range may be empty.
             let behind = (!on && end.is_none() && !wanted.is_empty()).then_some(bytes.len() as u64 * 8);
             bits::find(bytes, on, wanted).or(behind)
         }
@@ -265,14 +264,14 @@ fn bitop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     check_sources(name, operation, keys.len() - 1)?;
     let mut sources: Vec<Result<Option<Pinned>, StorageError>> = Vec::new();
     for_each_key(call, keys.enumerate().map(|(nth, key)| (key, nth)), |shard, key, nth| {
-        // The first is the destination, which is not read.
+        // The first key is the destination, which is not read.
         if nth > 0 {
             sources.push(shard.pinned_string(key));
         }
     });
     let sources = sources.into_iter().collect::<Result<Vec<_>, _>>()?;
     let combined = combine(operation, &sources);
-    // What is pinned cannot be overwritten in place or freed later.
+    // A pinned value could neither be overwritten in place nor freed later.
     drop(sources);
     let destination = args.key()?;
     let shard = call.shard_of(&destination);
@@ -304,7 +303,7 @@ fn combine(operation: Operation, sources: &[Option<Pinned>]) -> Pinned {
     combined
 }
 
-/// What BITFIELD does with one integer.
+/// An operation of BITFIELD on one integer.
 struct Field {
     int: IntType,
     /// The number of its first bit.
@@ -321,7 +320,7 @@ enum Action {
 }
 
 impl Field {
-    /// How long the string is if its last byte is the integer's.
+    /// Returns the length of a string that ends with the integer's last byte.
     fn end_bytes(&self) -> usize {
         (self.at + self.int.n_bits()).div_ceil(8) as usize
     }
@@ -333,7 +332,7 @@ impl Field {
 
 type Fields = SmallVec<[Field; 4]>;
 
-/// Reads what BITFIELD is to do.
+/// Reads BITFIELD's operations.
 fn fields(mut args: Args<'_>) -> Result<Fields, CommandError> {
     let mut fields = Fields::new();
     let mut overflow = Overflow::default();
@@ -380,7 +379,9 @@ fn int_type(text: &[u8]) -> Result<IntType, CommandError> {
     ))
 }
 
-/// Reads the number of a bit or, behind a `#`, of an integer of this type.
+/// Reads the number of a bit, or of an integer after a `#`.
+///
+/// The integers have the type `int`.
 fn field_offset(text: &[u8], int: IntType) -> Result<u64, CommandError> {
     match text.strip_prefix(b"#") {
         Some(nth) => checked_offset(number::parse_i64(nth).and_then(|n| n.checked_mul(int.n_bits() as i64))),
@@ -397,7 +398,7 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         return Ok(());
     };
     let mut string = shard.string_or_create(&key, Event::Lengthened)?;
-    // It grows even if every integer then overflows and is refused; to be longer is to have changed.
+    // The string grows even if every integer overflows and is refused. Growth is a change.
     if string.bytes().len() < len {
         string.write_at(len, &[]);
     }
@@ -421,7 +422,7 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         }
         reply.integer(if matches!(action, Action::Set(_)) { old } else { new });
     }
-    // Also if no integer is another than before.
+    // Also if no integer has changed.
     string.set_origin(StringOrigin::Edited);
     Ok(())
 }
@@ -443,7 +444,7 @@ fn bitfield_ro(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-/// Replies with integers that are only read.
+/// Replies with integers without changing them.
 fn write_fields(fields: &Fields, bytes: &[u8], reply: &mut Reply<'_>) {
     reply.array(fields.len());
     for field in fields {

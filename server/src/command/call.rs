@@ -1,4 +1,4 @@
-//! What a handler may use that is not confined to one shard.
+//! The access of handlers that are not confined to one shard.
 
 use std::sync::Arc;
 
@@ -29,63 +29,62 @@ use crate::{
     telemetry::stats::ThreadStats,
 };
 
-/// What a command that is not confined to one shard may use.
+/// The access of a command that is not confined to one shard.
 pub struct Call<'a, 'h> {
-    /// All commands.
+    /// The command table.
     pub table: &'static CommandTable,
-    /// What all threads share.
+    /// The state that all threads share.
     pub server: &'a Server,
-    /// The client.
+    /// The client's session.
     pub session: &'a mut Session,
     /// The shards that are held for the command, if it declared any.
     pub held: Option<&'a mut Held<'h, Job>>,
-    /// The shard on which it works in place of those it would hold, if it is
-    /// [offloaded](crate::run::offload).
+    /// The shard that replaces the held ones if the command is [offloaded](crate::run::offload).
     pub offloaded: Option<&'a mut Shard>,
     /// The command's time.
     pub now: Millis,
     /// The thread that runs it.
     pub thread: &'a ThreadState,
-    /// What that counts.
+    /// The thread's statistics.
     pub stats: &'a ThreadStats,
-    /// Where the command's keys live, in order, if that was found out before; else empty.
+    /// The routes of the command's keys, in order, if they were computed before; else empty.
     pub routed: &'a [Routed],
-    /// Whether what those look-ups touch was fetched just now.
+    /// Whether the memory of those keys was prefetched.
     pub is_fetched: bool,
     /// Whether it may wait for keys.
     pub waiting: Waiting,
-    /// How many commands the transaction has that it is part of, if it is.
+    /// The number of commands in the transaction that it belongs to, if any.
     pub n_in_transaction: Option<usize>,
-    /// What that transaction goes by, once it has asked.
+    /// The scripts, functions and configuration of that transaction, after their first use.
     pub definitions: Option<Box<Definitions>>,
-    /// Set when it turned out to be too much work for a hold; nothing of it has happened.
+    /// Whether it turned out to be too much work for a hold. Then it has changed nothing.
     pub is_too_much: bool,
-    /// Whether a script runs it.
+    /// Whether it is called by a script.
     pub is_in_script: bool,
-    /// Whether monitoring clients have been shown it already.
+    /// Whether monitoring clients have already received it.
     pub was_shown: bool,
-    /// Set when it is to run again. Nothing of it has happened, except of one that is [between
+    /// Set if the command must run again. It has changed nothing yet, unless it stopped [between
     /// parts](GaveUp::BetweenParts).
     pub gave_up: Option<GaveUp>,
 }
 
-/// Why a command stopped before its end.
+/// The reason why a command stopped before its end.
 pub enum GaveUp {
-    /// It has done a part of its keys, for good, and goes on with the next ones: nobody waits for all of them
+    /// It has completed a part of its keys and continues with the next ones. The parts need not take effect
     /// together.
     BetweenParts,
-    /// It reaches for shards that others hold.
+    /// It needs shards that others hold.
     Needs(Route),
-    /// It writes a key that is pinned.
+    /// It writes a pinned key.
     Waits(Box<Wait>),
-    /// It takes too long for a thread that serves sockets.
+    /// It takes too long for an I/O thread.
     TooLong,
-    /// The last snapshot has been cut, and would lack what it does.
+    /// The server's last snapshot has been cut, and would lack the command's changes.
     Ending,
 }
 
 impl<'a> Call<'a, '_> {
-    /// A call that touches no key.
+    /// Creates a call that uses no key.
     pub fn of_session(
         table: &'static CommandTable,
         server: &'a Server,
@@ -116,13 +115,14 @@ impl<'a> Call<'a, '_> {
 }
 
 impl Call<'_, '_> {
-    /// Whether it is part of a transaction or a script, and so can wait for nothing. A command that waited
-    /// for the end of a pause runs under a hold as these do, and is not.
+    /// Whether it is part of a transaction or a script, and so cannot wait.
+    ///
+    /// A command that waited for the end of a pause also runs under a hold, but is no part.
     pub fn is_part(&self) -> bool {
         self.n_in_transaction.is_some() || self.is_in_script
     }
 
-    /// The shard where a key of the command lives, with the session's database selected.
+    /// Returns the shard of a key of the command, with the session's database selected.
     ///
     /// # Panics
     /// If the command's row does not declare the key.
@@ -130,7 +130,7 @@ impl Call<'_, '_> {
         self.shard_in(key, self.session.db)
     }
 
-    /// The shard where a key of the command lives, with another database selected.
+    /// Returns the shard of a key of the command, with another database selected.
     pub fn shard_in(&mut self, key: &Key<'_>, db: Db) -> &mut Shard {
         let shard = match &mut self.offloaded {
             Some(shard) => shard,
@@ -143,7 +143,7 @@ impl Call<'_, '_> {
         shard
     }
 
-    /// The scripts that are known to it: within a transaction, to all of it.
+    /// Returns the known scripts. A transaction sees the same ones until its end.
     pub fn scripts(&mut self) -> Guard<Arc<Known>> {
         match self.definitions() {
             None => self.server.scripts.known(),
@@ -151,7 +151,7 @@ impl Call<'_, '_> {
         }
     }
 
-    /// The functions that are known to it: within a transaction, to all of it.
+    /// Returns the known functions. A transaction sees the same ones until its end.
     pub fn functions(&mut self) -> Guard<Arc<KnownFunctions>> {
         match self.definitions() {
             None => self.server.functions.known(),
@@ -159,7 +159,7 @@ impl Call<'_, '_> {
         }
     }
 
-    /// The configuration: within a transaction, that of all of it.
+    /// Returns the configuration. A transaction sees the same one until its end.
     pub fn config(&mut self) -> Guard<Arc<Config>> {
         match self.definitions() {
             None => self.server.config.load(),
@@ -172,20 +172,21 @@ impl Call<'_, '_> {
         Some(self.definitions.get_or_insert_with(|| Box::new(Definitions::now(self.server))))
     }
 
-    /// Has the rest of a transaction know a script that it has made known.
+    /// Makes a new script known to the rest of a transaction.
     pub fn learn(&mut self, script: &Arc<Script>) {
         if let Some(definitions) = &mut self.definitions {
             definitions.learn(script);
         }
     }
 
-    /// Has the rest of a transaction see what it has changed of functions, of the configuration, or by
-    /// forgetting all scripts.
+    /// Makes the rest of a transaction see its own changes.
+    ///
+    /// These are changes of functions or the configuration, or a script flush.
     pub fn renew_definitions(&mut self) {
         self.definitions = None;
     }
 
-    /// Has nothing be too much for the hold.
+    /// Lifts the limit of work under the hold.
     pub fn lift_limits(&mut self) {
         if let Some(held) = &mut self.held {
             held.each_shard(Shard::lift_limit);
@@ -204,13 +205,14 @@ impl Call<'_, '_> {
 }
 
 impl Call<'_, '_> {
-    /// Whether what has run is not done: it waits, or is to be run aside.
+    /// Whether the command must run again: it waits, or it stopped before its end.
     pub fn must_run_again(&self) -> bool {
         self.is_too_much || self.gave_up.is_some() || matches!(self.waiting, Waiting::Asked(_))
     }
 
-    /// Has the command wait; where it may not, answers as if it had waited in vain. A handler that has called
-    /// this is done.
+    /// Makes the command wait. If it must not, writes the reply of a timeout.
+    ///
+    /// A handler returns after this call.
     pub fn wait_for(&mut self, mut wait: Wait, reply: &mut Reply<'_>) {
         match self.waiting {
             Waiting::MayNot => wait.nothing.write(reply),
@@ -221,7 +223,9 @@ impl Call<'_, '_> {
         }
     }
 
-    /// Has the command wait until any of the `n_keys` keys that begin `args` holds a value of a type.
+    /// Makes the command wait until one of its keys has a value of a kind.
+    ///
+    /// The keys are the first `n_keys` words of `args`.
     pub fn wait_for_kind(
         &mut self,
         kind: Kind,
@@ -236,8 +240,9 @@ impl Call<'_, '_> {
         Ok(())
     }
 
-    /// Has `pop` reply with an element of the first key that holds one, or has the command wait for any of
-    /// them. The words of `args` are keys, and then the timeout.
+    /// Calls `pop` on each key until it replies, or else waits for the keys.
+    ///
+    /// The words of `args` are keys, and then the timeout.
     pub fn pop_or_wait(
         &mut self,
         kind: Kind,
@@ -259,14 +264,16 @@ impl Call<'_, '_> {
         self.wait_for_kind(kind, args, n_keys, timeout, reply)
     }
 
-    /// The shard where a key of the command lives, unless a blocked command is being served under a hold
-    /// without it: then the key has not been written, and is passed over.
+    /// Returns the shard of a key of the command, if that is held.
+    ///
+    /// A waiting command may be served under a hold without it. In that case the key has not been written and
+    /// is skipped.
     pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
         let is_held = self.held.as_ref().is_none_or(|held| held.has(key.routed.shard));
         is_held.then(|| self.shard_of(key))
     }
 
-    /// A key of the command, to be waited for.
+    /// Returns a key of the command in the form that waits need.
     pub fn waited_key(&self, key: &Key<'_>, awaits: Awaits) -> WaitedKey {
         WaitedKey {
             key: WatchedKey { db: self.session.db, bytes: key.bytes.into(), routed: key.routed },

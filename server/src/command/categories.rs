@@ -4,14 +4,15 @@ use super::{CommandSpec, Registered, Run};
 use crate::catalog::{Categories, Flags, Group};
 
 impl Categories {
-    /// The categories of a command.
+    /// Returns the categories of a command.
     pub fn of(command: &Registered) -> Categories {
         let spec = command.spec;
         let mut all = match spec.categories {
             Some(categories) => categories,
             None => of_group(spec),
         };
-        // A read-only script is no plain read: as in Redis, `@read` does not include EVAL_RO and its kin.
+        // A read-only script is no plain read: as in Redis, `@read` does not include EVAL_RO and related
+        // commands.
         if spec.flags.has(Flags::READONLY) && !all.has(Categories::SCRIPTING) {
             all = all.and(Categories::READ);
         }
@@ -30,7 +31,7 @@ impl Categories {
     }
 }
 
-/// What a command's family says. A container says nothing: its subcommands do.
+/// Returns the categories of a command's group. A container has none, but its subcommands do.
 fn of_group(spec: &CommandSpec) -> Categories {
     if matches!(spec.run, Run::Container) {
         return Categories::NONE;
@@ -50,7 +51,7 @@ fn of_group(spec: &CommandSpec) -> Categories {
         Group::Bitmap => Categories::BITMAP,
         Group::HyperLogLog => Categories::HYPERLOGLOG,
         Group::PubSub => Categories::PUBSUB,
-        // FLUSHALL, SWAPDB and DBSIZE are filed under `server` and work on the keyspace as a whole.
+        // FLUSHALL, SWAPDB and DBSIZE belong to the group `server`, but work on the whole keyspace.
         Group::Server if is_about_keys(spec) && spec.keys.0.is_empty() => Categories::KEYSPACE,
         Group::Server | Group::Cluster => Categories::NONE,
     }

@@ -1,4 +1,4 @@
-//! CLIENT: who is connected, and what they may do.
+//! CLIENT: connections and their settings.
 
 use std::{
     fmt::Write,
@@ -314,9 +314,12 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// A client's line, with the fields of Redis 7.4 and the totals of Redis 8. What belongs to features that are
-/// not there yet is zero, and so is what a connection does not own: queries are read, and replies are
-/// composed, in buffers of the thread.
+/// Returns a client's line in CLIENT LIST.
+///
+/// It has the fields of Redis 7.4 and the totals of Redis 8.
+///
+/// Fields of missing features are zero. So are those of buffers that the thread owns and not the connection:
+/// queries are read and replies are composed in them.
 pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_millis: u64) -> String {
     let (said, user) = (client.said(), client.user.load());
     let read = |since: u64| uptime_millis.saturating_sub(since) / 1000;
@@ -351,7 +354,7 @@ pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_milli
     line
 }
 
-/// One letter for each remarkable state.
+/// Returns one letter for each remarkable state.
 fn flags_of(client: &ClientRecord) -> String {
     let tracking = client.tracking.load();
     let states = [
@@ -399,7 +402,7 @@ impl Class {
     }
 }
 
-/// Which clients CLIENT KILL is about.
+/// The conditions of CLIENT KILL on a client.
 struct Filter<'a> {
     id: Option<ClientId>,
     addr: Option<&'a [u8]>,
@@ -470,7 +473,7 @@ fn yes_or_no(args: &mut Args<'_>) -> Result<bool, CommandError> {
     if yes || args.tag("NO") { Ok(yes) } else { Err(CommandError::Syntax) }
 }
 
-/// Reads an age in seconds; gives milliseconds.
+/// Reads an age in seconds, and returns milliseconds.
 fn max_age(word: &[u8]) -> Result<u64, CommandError> {
     match number::parse_i64(word) {
         None => Err(CommandError::text("ERR maxage is not an integer or out of range")),
@@ -503,7 +506,7 @@ fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Has a client's connection closed; one's own only after the reply.
+/// Closes a client's connection; the client's own one only after the reply.
 fn kill_one(call: &mut Call<'_, '_>, client: &ClientRecord) -> bool {
     if client.id == call.session.record.id {
         call.session.leave();
@@ -551,7 +554,7 @@ fn set_info(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     Ok(())
 }
 
-/// Sets the mode in which the reply to this very command is dropped or sent.
+/// Sets the reply mode, which already applies to the reply of this command.
 fn choose_replies(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let was_off = call.session.replies == Replies::Off;
     let replies = &mut call.session.replies;
@@ -576,7 +579,7 @@ fn choose_replies(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
 fn no_evict(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let on = on_or_off(&mut args)?;
     call.session.record.no_evict.store(on, Ordering::Relaxed);
-    // It may be what was spared so far.
+    // A client that was protected so far may now be evicted.
     call.server.limit_clients(call.thread);
     reply.ok();
     Ok(())
@@ -610,7 +613,7 @@ fn pause(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-/// Errs, in words of its own as in Redis, if there are more than `n` arguments.
+/// Fails if there are more than `n` arguments. As in Redis, the error has a text of its own.
 fn at_most(n: usize, args: Args<'_>) -> Outcome {
     if args.remaining() <= n {
         return Ok(());
@@ -618,7 +621,7 @@ fn at_most(n: usize, args: Args<'_>) -> Outcome {
     Err(misused("CLIENT", args))
 }
 
-/// Reads a timeout in milliseconds. It is in range if it ends, `now` being the time, before time does.
+/// Reads a timeout in milliseconds. It is out of range if its end after `now` exceeds an `i64`.
 pub(super) fn timeout_millis(word: &[u8], now: Millis) -> Result<u64, CommandError> {
     let timeout =
         number::parse_i64(word).ok_or(CommandError::text("ERR timeout is not an integer or out of range"))?;
@@ -634,7 +637,7 @@ fn unpause(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// What a client is told whose wait CLIENT UNBLOCK … ERROR ends.
+/// The error for a client whose wait CLIENT UNBLOCK … ERROR ends.
 pub(crate) const UNBLOCKED: CommandError =
     CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 
@@ -656,7 +659,7 @@ fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     let waits_for_sync = record.filter(|record| claimed.is_none() && record.unblock_sync_wait(how));
     reply.integer((claimed.is_some() || waits_for_sync.is_some()) as i64);
     if let Some(record) = waits_for_sync {
-        // A connection with something under way stays with its thread.
+        // A connection with unfinished work stays with its thread.
         call.thread.send_mail(record.thread.load(Ordering::Relaxed), Mail::SyncWaits);
     }
     if let Some((mut node, parked)) = claimed {

@@ -1,5 +1,4 @@
-//! What commands on the members of one value share: how a member is written, how many come again, and what
-//! follows a cursor.
+//! Shared parts of commands on members: writing members, random samples and scans.
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
@@ -10,15 +9,17 @@ use braid_storage::{
 
 use crate::catalog::{Args, CommandError, Outcome};
 
-/// The longest reply of members that may come again, to a client that has no limit of its own: nothing else
-/// bounds how many of them it can ask for.
+/// The longest reply with repeatable random members, in bytes.
+///
+/// It applies to clients without a limit of their own.
+///
+/// Nothing else limits the number of members that it can request.
 const SAMPLES_MAX_BYTES: usize = 512 << 20;
 
 /// The least bytes of a member in a reply.
 const REPLIED_MEMBER_MIN_BYTES: u64 = 6;
 
-/// Writes `n` random members, each independent of the others: `begin` what stands before them, and `write`
-/// one of them.
+/// Writes `n` independent random members: `begin` writes the header, and `write` one member.
 pub(super) fn write_samples(
     n: u64,
     reply: &mut Reply<'_>,
@@ -45,7 +46,7 @@ pub(super) fn write_samples(
     Ok(())
 }
 
-/// How many bytes an element has, nearly.
+/// Returns the approximate length of an element in bytes.
 #[inline]
 pub(super) fn n_bytes(element: Element<'_>) -> usize {
     match element {
@@ -54,7 +55,7 @@ pub(super) fn n_bytes(element: Element<'_>) -> usize {
     }
 }
 
-/// Writes an element of a list, a member, or the name or value of a field.
+/// Writes an element, a member, or the name or value of a field.
 #[inline]
 pub(super) fn write_element(element: Element<'_>, reply: &mut Reply<'_>) {
     if reply.is_over_limit() {
@@ -66,8 +67,9 @@ pub(super) fn write_element(element: Element<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-/// Writes where a scan is to go on, if anywhere, and the `n_found` texts that it has written to `found`: the
-/// one is known only when the others have been visited.
+/// Writes the position for the next scan, if any, and the `n_found` texts in `found`.
+///
+/// The position comes first, but it is known only after the texts.
 pub(super) fn write_scanned(next: Option<Position>, n_found: usize, found: &[u8], reply: &mut Reply<'_>) {
     reply.array(2);
     reply.bulk_integer(next.map_or(0, Position::encode) as i64);
@@ -75,9 +77,9 @@ pub(super) fn write_scanned(next: Option<Position>, n_found: usize, found: &[u8]
     reply.raw(found);
 }
 
-/// MATCH and COUNT.
+/// The options MATCH and COUNT.
 pub(super) struct ScanOptions<'a> {
-    /// MATCH, unless all members match.
+    /// The pattern of MATCH, unless all members match it.
     pattern: Option<&'a [u8]>,
     count: usize,
 }
@@ -87,7 +89,7 @@ impl<'a> ScanOptions<'a> {
         Self::read_among(args, |_| false)
     }
 
-    /// Reads them where `take_other` may take others.
+    /// Reads the options. `take_other` may take others among them.
     pub fn read_among(
         mut args: Args<'a>,
         mut take_other: impl FnMut(&mut Args<'a>) -> bool,
@@ -106,19 +108,23 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    /// Whether a member is to be in the reply.
+    /// Whether the reply must contain a member.
     pub fn wants(&self, member: Element<'_>) -> bool {
         let matches = |pattern: &[u8]| member.with_text(|text| glob_match(pattern, text, Case::Sensitive));
         self.pattern.is_none_or(matches)
     }
 
-    /// COUNT.
+    /// Returns the value of COUNT.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Visits from a position on until COUNT entries have been visited, or ten times as many buckets. `step`
-    /// visits a bucket and counts the entries; the result is where to go on.
+    /// Visits entries from a position onwards, up to a limit.
+    ///
+    /// The limit is COUNT entries, or ten times as many buckets.
+    ///
+    /// `step` visits a bucket, counts its entries and returns the next position. The result is the position
+    /// for the next scan.
     pub fn visit(
         &self,
         from: Option<Position>,

@@ -1,26 +1,26 @@
-//! On what condition a write takes place: NX, XX, and the comparisons of Redis 8.4.
+//! The conditions of a write: NX, XX, and the comparisons of Redis 8.4.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::catalog::{Args, CommandError};
 
-/// What must be true of a key's current value.
+/// The condition on a key's current value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
-    /// Nothing.
+    /// No condition.
     #[default]
     None,
-    /// NX: there is none.
+    /// NX: the key does not exist.
     Missing,
-    /// XX: there is one.
+    /// XX: the key exists.
     Present,
-    /// IFEQ: it is this string.
+    /// IFEQ: the value is this string.
     Equal(&'a [u8]),
-    /// IFNE: it is not this string.
+    /// IFNE: the value is not this string.
     NotEqual(&'a [u8]),
-    /// IFDEQ: it has this digest.
+    /// IFDEQ: the value has this digest.
     DigestEqual(&'a [u8]),
-    /// IFDNE: it does not have this digest.
+    /// IFDNE: the value does not have this digest.
     DigestNotEqual(&'a [u8]),
 }
 
@@ -61,15 +61,15 @@ impl<'a> Condition<'a> {
         Ok(true)
     }
 
-    /// Whether it needs the value, and not only to know whether there is one.
+    /// Whether it needs the value, and not only the key's existence.
     pub(super) fn compares(self) -> bool {
         !matches!(self, Condition::None | Condition::Missing | Condition::Present)
     }
 
-    /// Whether it holds for a key with this value, or none. A missing value differs from everything.
+    /// Whether it is true of a key with this value, or without one. A missing value differs from every value.
     ///
     /// # Errors
-    /// If a value's digest is compared with something that is none.
+    /// If a digest does not have 16 characters.
     pub(super) fn holds(self, value: Option<&[u8]>) -> Result<bool, CommandError> {
         Ok(match self {
             Condition::None => true,
@@ -83,15 +83,14 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// A string's digest: the 64 bits of XXH3 in 16 hexadecimal digits.
+/// Returns a string's digest: the 64 bits of XXH3 in 16 hexadecimal digits.
 pub(super) fn digest(value: &[u8]) -> String {
     format!("{:016x}", xxh3_64(value))
 }
 
-/// Whether a value has a digest, given in either case.
+/// Whether a value has this digest, given in either case.
 ///
-/// Redis looks at the length of what is compared, not at its digits: other characters are just no value's
-/// digest.
+/// As in Redis, only the digest's length is checked. With other characters than digits it matches no value.
 fn has_digest(value: &[u8], other: &[u8]) -> Result<bool, CommandError> {
     if other.len() != 16 {
         return Err(CommandError::text("ERR The digest must be exactly 16 hexadecimal characters"));

@@ -6,7 +6,7 @@ use braid_storage::{Digest, Position, digest_of, entry::EntryRef, has_expired};
 use super::{Call, admin::debug_args};
 use crate::catalog::{Args, Outcome};
 
-/// The digest of all databases: zeros if there are no keys.
+/// Replies with the digest of all databases: zeros if there are no keys.
 pub(super) fn debug_digest(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
     let mut digest = Digest::default();
@@ -26,7 +26,7 @@ pub(super) fn debug_digest(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut 
     Ok(())
 }
 
-/// The digest of each key's value: zeros if there is no such key.
+/// Replies with the digest of each key's value: zeros for a missing key.
 pub(super) fn debug_digest_value(
     call: &mut Call<'_, '_>,
     mut args: Args<'_>,

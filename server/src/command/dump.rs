@@ -103,7 +103,7 @@ fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
     }
     let entry = rdb::restore(payload, &key, keyspace, now, checksums).map_err(|malformed| {
-        // Anybody may send any number of them.
+        // Any client may send any number of malformed payloads.
         verbose_later!(
             "RESTORE refuses a payload for key '{}' of database {}: {malformed} of {}",
             log::shown(key.bytes),
@@ -116,13 +116,13 @@ fn restore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         })
     })?;
     let counted_from = if options.is_absolute { 0 } else { now.0 as i64 };
-    // As in Redis, what is later than the latest time of all is in the past.
+    // As in Redis, a time later than the latest possible one is in the past.
     let deadline =
         (ttl > 0).then(|| Deadline::at(u64::try_from(ttl.wrapping_add(counted_from)).unwrap_or(0)));
     match entry.filter(|_| deadline.is_none_or(|deadline| deadline.0 > now)) {
         Some(mut entry) => {
             entry.set_deadline(deadline);
-            // With REPLACE, too: Redis has deleted the old key.
+            // Also with REPLACE, because Redis has deleted the old key.
             shard.announce_new(&key);
             shard.put_announced(&key, entry, Event::Restore);
             if let Some(entry) = shard.peek(&key) {

@@ -1,16 +1,18 @@
-//! Commands over many keys: their look-ups overlap.
+//! Commands on many keys, whose look-ups overlap.
 
 use braid_storage::{Key, Routed, Shard};
 use smallvec::SmallVec;
 
 use super::Call;
 
-/// How many keys are fetched at once: enough to keep the memory busy, few enough to stay in the first cache.
+/// Keys that are prefetched together.
+///
+/// They are enough to keep the memory busy, and few enough for the first-level cache.
 const CHUNK: usize = 32;
 
-/// Calls `each` with every key in turn, its shard, and what came with it.
+/// Calls `each` with every key in turn, its shard, and its companion value.
 ///
-/// A chunk of keys is routed and fetched before the first of them is looked up, and each key is hashed once.
+/// A chunk of keys is routed and prefetched before the first one is looked up. Each key is hashed once.
 ///
 /// # Panics
 /// If the command's row does not declare a key.

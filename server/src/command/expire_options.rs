@@ -1,4 +1,4 @@
-//! When a key is to expire, as commands say it: `EX 10`, `PXAT 1700000000000`, `KEEPTTL`, `EXPIRE key 10`.
+//! Arguments for the expiry of a key: `EX 10`, `PXAT 1700000000000`, `KEEPTTL`, `EXPIRE key 10`.
 
 use braid_protocol::number;
 use braid_storage::{
@@ -15,7 +15,7 @@ pub(super) enum Unit {
     Millis,
 }
 
-/// What a time in a command counts from.
+/// The origin of a time in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountedFrom {
     /// The command's own time.
@@ -24,10 +24,10 @@ pub(super) enum CountedFrom {
     Epoch,
 }
 
-/// The point in time, in milliseconds since the Unix epoch and possibly before it, that a command's number
-/// means.
+/// Returns the absolute time, in milliseconds since the Unix epoch, that a command's number means.
 ///
-/// None if it does not fit an `i64`: Redis refuses that as an invalid expire time.
+/// It may be before the epoch. It is `None` if it does not fit an `i64`, which Redis refuses as an invalid
+/// expire time.
 pub(super) fn absolute_millis(value: i64, unit: Unit, from: CountedFrom, now: Millis) -> Option<i64> {
     let millis = match unit {
         Unit::Seconds => value.checked_mul(1000)?,
@@ -39,27 +39,30 @@ pub(super) fn absolute_millis(value: i64, unit: Unit, from: CountedFrom, now: Mi
     }
 }
 
-/// The deadline at a point in time, unless that has come already: such a key is deleted, not kept to expire.
+/// Returns the deadline at a time, unless that has passed.
+///
+/// A key whose deadline has passed is deleted instead.
 pub(super) fn future_deadline(millis: i64, now: Millis) -> Option<Deadline> {
     (millis > now.0 as i64).then(|| Deadline::at(millis as u64))
 }
 
-/// One of the options about expiry that SET, GETEX and MSETEX take. They exclude each other; a repeated one
-/// counts the last time.
+/// An expiry option of SET, GETEX or MSETEX.
+///
+/// The options exclude each other. If one is repeated, the last one counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ExpiryOption<'a> {
-    /// None was given.
+    /// No option.
     #[default]
     Unset,
-    /// KEEPTTL.
+    /// The option KEEPTTL.
     Keep,
-    /// PERSIST.
+    /// The option PERSIST.
     Persist,
-    /// EX, PX, EXAT or PXAT, with a number that has not been looked at.
+    /// EX, PX, EXAT or PXAT, with a number that is not parsed yet.
     Time { unit: Unit, from: CountedFrom, text: &'a [u8] },
 }
 
-/// The options that come with a time.
+/// The options that a time follows.
 const TIMES: [(&str, Unit, CountedFrom); 4] = [
     ("EX", Unit::Seconds, CountedFrom::Now),
     ("PX", Unit::Millis, CountedFrom::Now),
@@ -67,7 +70,7 @@ const TIMES: [(&str, Unit, CountedFrom); 4] = [
     ("PXAT", Unit::Millis, CountedFrom::Epoch),
 ];
 
-/// Takes the next argument if it is EX, PX, EXAT or PXAT: the meaning of the number that follows.
+/// Takes EX, PX, EXAT or PXAT, and returns the meaning of the next number.
 pub(super) fn take_time_tag(args: &mut Args<'_>) -> Option<(Unit, CountedFrom)> {
     TIMES.iter().find(|(tag, ..)| args.tag(tag)).map(|&(_, unit, from)| (unit, from))
 }
@@ -109,7 +112,7 @@ impl<'a> ExpiryOption<'a> {
         Ok(true)
     }
 
-    /// Reads the time, if one was given, for the named command.
+    /// Parses the time, if there is one, for the named command.
     pub(super) fn lifetime(self, now: Millis, command: &'static str) -> Result<Lifetime, CommandError> {
         let (unit, from, text) = match self {
             ExpiryOption::Unset => return Ok(Lifetime::Unset),
@@ -124,23 +127,25 @@ impl<'a> ExpiryOption<'a> {
     }
 }
 
-/// How long a key is to live.
+/// The lifetime of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lifetime {
-    /// Nothing was said.
+    /// Not given.
     Unset,
-    /// As long as it would have.
+    /// Unchanged.
     Keep,
-    /// For ever.
+    /// Unlimited.
     Persist,
-    /// Until then.
+    /// Until this deadline.
     Until(Deadline),
-    /// Its time has come already.
+    /// Already over.
     Over,
 }
 
 impl Lifetime {
-    /// Sets a key to a string that lives for so long, or deletes the key if its time has come.
+    /// Sets a key to a string with this lifetime.
+    ///
+    /// If the lifetime is over it deletes the key.
     pub(super) fn put_string(self, shard: &mut Shard, key: &Key<'_>, value: &[u8]) {
         let expiry = match self {
             Lifetime::Unset | Lifetime::Persist => Expiry::Clear,

@@ -1,8 +1,8 @@
-//! Commands about the deadlines of a hash's fields.
+//! Commands on the deadlines of a hash's fields.
 //!
-//! Those of Redis 7.4 (HEXPIRE, HTTL and their kin) answer a number for each field: -2 if it is not there, -1
-//! if it has no deadline, else what has become of it. Those of Redis 8.0 (HGETEX, HSETEX, HGETDEL) read or
-//! write fields at the same time.
+//! The commands of Redis 7.4 (HEXPIRE, HTTL and related ones) reply with a number for each field. It is -2 if
+//! there is no such field, and -1 if it has no deadline; otherwise it is the command's result. The commands
+//! of Redis 8.0 (HGETEX, HSETEX, HGETDEL) also read or write the fields.
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
@@ -190,22 +190,22 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
-/// The latest deadline of a field, in milliseconds since the Unix epoch: Redis keeps 46 bits.
+/// The latest deadline of a field, in milliseconds since the Unix epoch. Redis stores 46 bits.
 const LATEST: i64 = (1 << 46) - 1;
 
-/// What is wrong with a number of fields in HEXPIRE and its kin.
+/// The error for an invalid number of fields in HEXPIRE and related commands.
 const NO_FIELDS: CommandError = CommandError::text("ERR Parameter `numFields` should be greater than 0");
 
-/// What is wrong with a number of fields in the other commands.
+/// The error for an invalid number of fields in the other commands.
 const NO_NUMBER: CommandError = CommandError::text("ERR Number of fields must be a positive integer");
 
-/// The answer for a field that is not there.
+/// The reply for a missing field.
 const NO_FIELD: i64 = -2;
 
-/// The answer for a field without a deadline.
+/// The reply for a field without a deadline.
 const NO_DEADLINE: i64 = -1;
 
-/// Reads `FIELDS numfields field …`, which ends the arguments: the fields.
+/// Reads `FIELDS numfields field …`, which ends the arguments, and returns the fields.
 fn fields<'a>(mut args: Args<'a>, wrong_number: CommandError) -> Result<Args<'a>, CommandError> {
     if !args.tag("FIELDS") {
         return Err(CommandError::text(
@@ -219,8 +219,9 @@ fn fields<'a>(mut args: Args<'a>, wrong_number: CommandError) -> Result<Args<'a>
     Ok(args)
 }
 
-/// Reads when a field is to expire, for the named command: in milliseconds since the Unix epoch, possibly in
-/// the past.
+/// Reads the expiry of a field for the named command.
+///
+/// Returns milliseconds since the Unix epoch, possibly in the past.
 fn expiry_time(
     text: &[u8],
     unit: Unit,
@@ -309,12 +310,14 @@ fn hpexpiretime(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Out
     tell_deadlines(shard, args, reply, |deadline, _| deadline)
 }
 
-/// Rounds up to a second, unlike TTL, which rounds to the nearest.
+/// Rounds up to seconds, unlike TTL, which rounds to the nearest second.
 fn to_seconds(millis: u64) -> u64 {
     millis.div_ceil(1000)
 }
 
-/// Replies what `tell` makes of each field's deadline and the time, both in milliseconds.
+/// Replies with the result of `tell` for each field's deadline and the time.
+///
+/// Both are in milliseconds.
 fn tell_deadlines(
     shard: &mut Shard,
     mut args: Args<'_>,
@@ -336,7 +339,7 @@ fn tell_deadlines(
     Ok(())
 }
 
-/// The deadline, if any, of a field, if it is there.
+/// Returns the deadline, if any, of a field, if it exists.
 fn deadline_of(hash: Option<HashRef<'_>>, name: &[u8]) -> Option<Option<Deadline>> {
     Some(hash?.field(name)?.deadline)
 }
@@ -361,12 +364,12 @@ fn hpersist(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     Ok(())
 }
 
-/// What HGETEX does to the fields that it gives.
+/// The change that HGETEX makes to its fields.
 #[derive(Clone, Copy)]
 enum Change {
     Nothing,
     Persist,
-    /// The fields expire then, in milliseconds since the Unix epoch.
+    /// The fields expire at this time, in milliseconds since the Unix epoch.
     ExpireAt(i64),
 }
 
@@ -381,7 +384,7 @@ impl Change {
         })
     }
 
-    /// Does it to a field that is there.
+    /// Applies the change to an existing field.
     fn apply(self, hash: &mut HashMut<'_>, name: &[u8], current: Option<Deadline>) {
         match self {
             Change::Nothing => {}
@@ -439,7 +442,7 @@ fn hgetdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     Ok(())
 }
 
-/// What HSETEX asks of the fields before it sets them.
+/// The condition of HSETEX on the fields.
 #[derive(Clone, Copy, PartialEq)]
 enum FieldCondition {
     None,
@@ -449,16 +452,16 @@ enum FieldCondition {
     Present,
 }
 
-/// When the fields that HSETEX sets expire.
+/// The lifetime of the fields that HSETEX sets.
 #[derive(Clone, Copy)]
 enum FieldLifetime {
     Unset,
     Keep,
-    /// At this time, in milliseconds since the Unix epoch.
+    /// Until this time, in milliseconds since the Unix epoch.
     Until(i64),
 }
 
-/// The arguments of HSETEX behind the key.
+/// The arguments of HSETEX after the key.
 struct SetFields<'a> {
     condition: FieldCondition,
     lifetime: FieldLifetime,
@@ -539,7 +542,7 @@ impl<'a> SetFields<'a> {
                 Some(expiry) => {
                     hash.set(name, value, expiry);
                 }
-                // Its time has come already.
+                // The lifetime is already over.
                 None => {
                     hash.remove_over(name);
                     hash.mark_changed();

@@ -1,4 +1,4 @@
-//! Commands on geospatial indexes: sorted sets whose scores are places.
+//! Commands on geospatial indexes: sorted sets whose scores encode positions.
 
 use std::{io::Write as _, ops::Range};
 
@@ -230,7 +230,7 @@ fn geoadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     add_members(shard, &key, AddOptions { rule, counts_changed }, &members, reply)
 }
 
-/// Takes the next two arguments as a place.
+/// Takes the next two arguments as a position.
 fn place(args: &mut Args<'_>) -> Result<Place, CommandError> {
     let (longitude, latitude) = (args.float()?, args.float()?);
     Place::new(longitude, latitude).ok_or_else(|| {
@@ -239,7 +239,7 @@ fn place(args: &mut Args<'_>) -> Result<Place, CommandError> {
     })
 }
 
-/// Where a member of a set is.
+/// Returns the position of a member of a set.
 fn place_of(set: Option<SortedSetRef<'_>>, member: &[u8]) -> Option<Place> {
     set?.score(member).map(Place::of_score)
 }
@@ -290,14 +290,13 @@ fn geodist(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     Ok(())
 }
 
-/// Writes a distance with four decimals; a text in RESP3, too.
+/// Writes a distance with four decimals, as text in RESP3 too.
 ///
-/// As in Redis, it is the product with 10,000 that is rounded, half to even. Printing the nearest decimal
-/// would differ in the last digit where that product is a double between two whole numbers and the distance
-/// itself is a little off.
+/// As in Redis, the product with 10,000 is rounded half to even. If that product lies between two whole
+/// numbers and the distance is slightly inexact, printing the nearest decimal would differ in the last digit.
 fn write_distance(distance: f64, reply: &mut Reply<'_>) {
     let scaled = (distance * 10_000.0).round_ties_even() as u64;
-    // Twenty digits and a point at most.
+    // At most twenty digits and a point.
     let mut text = [0; 24];
     let mut rest = &mut text[..];
     write!(rest, "{}.{:04}", scaled / 10_000, scaled % 10_000).expect("a number of 64 bits is short");
@@ -305,7 +304,7 @@ fn write_distance(distance: f64, reply: &mut Reply<'_>) {
     reply.bulk(&text[..text.len() - n_free]);
 }
 
-/// Takes the next argument as a unit of length; gives its metres.
+/// Takes the next argument as a unit of length, and returns its metres.
 fn unit(args: &mut Args<'_>) -> Result<f64, CommandError> {
     let units = [("M", 1.0), ("KM", 1000.0), ("FT", 0.3048), ("MI", 1609.34)];
     let unknown = CommandError::text("ERR unsupported unit provided. please use M, KM, FT, MI");
@@ -317,16 +316,16 @@ fn length(args: &mut Args<'_>, not_numeric: &'static str) -> Result<f64, Command
     number::parse_f64(args.next()?).ok_or(CommandError::text(not_numeric))
 }
 
-/// How a command says what to search.
+/// The way in which a command names the searched area.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// GEORADIUS: a place, a radius and a unit.
+    /// GEORADIUS: a position, a radius and a unit.
     Around { may_store: bool },
     /// GEORADIUSBYMEMBER: a member, a radius and a unit.
     AroundMember { may_store: bool },
-    /// GEOSEARCH: all of it in options.
+    /// GEOSEARCH: options only.
     Search,
-    /// GEOSEARCHSTORE: as GEOSEARCH, and what is found is stored.
+    /// GEOSEARCHSTORE: as GEOSEARCH, but the result is stored.
     SearchAndStore,
 }
 
@@ -340,31 +339,31 @@ impl Dialect {
     }
 }
 
-/// Around what is searched.
+/// The centre of the searched area.
 #[derive(Clone, Copy, Default)]
 enum Centre {
-    /// Nothing has been said.
+    /// Not given yet.
     #[default]
     Unsaid,
-    /// A member; it is nowhere if there is no set.
+    /// The position of a member, or `None` if there is no set.
     Member(Option<Place>),
-    /// A place.
+    /// A given position.
     Given(Place),
 }
 
-/// What is searched for, and what is to be told of it.
+/// The arguments of a search: its area, and the contents of its reply.
 #[derive(Default)]
 struct Query<'a> {
     centre: Centre,
     shape: Option<Shape>,
-    /// The unit of distances that are told, in metres.
+    /// The unit of distances in the reply, in metres.
     metres: f64,
     with_place: bool,
     with_distance: bool,
     with_score: bool,
-    /// How many members are wanted at most.
+    /// The most members in the result.
     count: Option<usize>,
-    /// The first members that are found will do.
+    /// Whether the first members found are enough.
     any: bool,
     order: Option<Order>,
     destination: Option<Key<'a>>,
@@ -383,12 +382,12 @@ struct Found<'s> {
     member: Element<'s>,
     place: Place,
     score: f64,
-    /// In metres.
+    /// The distance from the centre, in metres.
     distance: f64,
 }
 
 impl<'a> Query<'a> {
-    /// Reads what follows the keys. The set is there to say where its members are, if it is there.
+    /// Reads the arguments after the keys. The set, if there is one, locates its members.
     fn read(
         mut args: Args<'a>,
         set: Option<SortedSetRef<'_>>,
@@ -423,7 +422,7 @@ impl<'a> Query<'a> {
         Ok(query)
     }
 
-    /// Takes an option that says what is told of the members that are found.
+    /// Takes an option about the contents of the reply.
     fn read_option(&mut self, args: &mut Args<'a>, dialect: Dialect) -> Result<bool, CommandError> {
         let Query { with_distance, with_score, with_place, any, .. } = self;
         let flags =
@@ -449,7 +448,7 @@ impl<'a> Query<'a> {
         Ok(true)
     }
 
-    /// Takes an option that says where to search.
+    /// Takes an option about the searched area.
     fn read_area(
         &mut self,
         args: &mut Args<'_>,
@@ -504,7 +503,7 @@ impl<'a> Query<'a> {
         Ok(())
     }
 
-    /// Errs if what was read does not go together, or is not enough.
+    /// Fails if the options contradict each other or are incomplete.
     fn check(&self, args: Args<'_>, dialect: Dialect) -> Outcome {
         if self.destination.is_some() && (self.with_distance || self.with_score || self.with_place) {
             return Err(CommandError::text(match dialect {
@@ -517,7 +516,7 @@ impl<'a> Query<'a> {
             }));
         }
         if dialect.is_search() {
-            // As the client has spelled it.
+            // The name in the client's spelling.
             let name = shown(args.words().get(0));
             if matches!(self.centre, Centre::Unsaid) {
                 return Err(CommandError::owned(format!(
@@ -536,13 +535,13 @@ impl<'a> Query<'a> {
         Ok(())
     }
 
-    /// Where to search; nowhere if there is no set.
+    /// Returns the searched area, or `None` if there is no set.
     fn area(&self) -> Option<Area> {
         let (Centre::Given(centre) | Centre::Member(Some(centre))) = self.centre else { return None };
         Some(Area { centre, shape: self.shape? })
     }
 
-    /// The members that are asked for, in order.
+    /// Returns the members of the result, in order.
     fn find<'s>(&self, set: SortedSetRef<'s>) -> Vec<Found<'s>> {
         let Some(area) = self.area() else { return Vec::new() };
         let enough = self.count.filter(|_| self.any).unwrap_or(usize::MAX);
@@ -556,7 +555,7 @@ impl<'a> Query<'a> {
             Some(Found { member: scored.member, place, score, distance })
         });
         let mut found: Vec<Found<'s>> = in_area.take(enough).collect();
-        // The first of all are the nearest, unless any will do.
+        // A limited result contains the nearest members, unless ANY is given.
         let order = self.order.or((self.count.is_some() && !self.any).then_some(Order::Ascending));
         match order {
             Some(Order::Ascending) => found.sort_by(|one, other| one.distance.total_cmp(&other.distance)),
@@ -589,7 +588,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Searches, and replies what is found.
+/// Searches, and replies with the result.
 fn search(shard: &mut Shard, mut args: Args<'_>, dialect: Dialect, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let set = shard.value::<SortedSetType>(&key)?;
@@ -601,7 +600,7 @@ fn search(shard: &mut Shard, mut args: Args<'_>, dialect: Dialect, reply: &mut R
     Ok(())
 }
 
-/// Searches, and replies what is found or, if there is a destination, stores it.
+/// Searches, and replies with the result, or stores it at a destination.
 fn search_and_store<'a>(
     call: &mut Call<'_, '_>,
     mut args: Args<'a>,
@@ -657,9 +656,11 @@ fn georadiusbymember_ro(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>
     search(shard, args, Dialect::AroundMember { may_store: false }, reply)
 }
 
-/// How much work it is to search: all members of the cells around the area are looked at.
+/// Returns the work of a search.
+///
+/// It visits all members of the cells around the area.
 fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>, dialect: Dialect) -> usize {
-    /// What it is to find out where a member is and how far away, in elements.
+    /// Work of computing a member's position and distance, in elements.
     const DISTANCE: usize = 4;
     let Ok(key) = args.key() else { return 0 };
     let n = |set: SortedSetRef<'_>| {

@@ -1,4 +1,4 @@
-//! The connection itself: who the client is, and how it speaks.
+//! Commands on the connection itself, such as AUTH, HELLO and SELECT.
 
 use std::sync::atomic::Ordering;
 
@@ -159,8 +159,9 @@ fn auth(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Lets the session in if user and password fit, and otherwise makes it wait the longer the more often it
-/// guesses.
+/// Authenticates the session if user and password are correct.
+///
+/// Otherwise it delays the session, the longer the more often it has failed.
 fn authenticate(call: &mut Call<'_, '_>, words: Words<'_>, user: &[u8], password: &[u8]) -> Outcome {
     if call.server.authenticate(call.session, user, password) {
         call.session.failed_auths = 0;
@@ -176,7 +177,9 @@ fn authenticate(call: &mut Call<'_, '_>, words: Words<'_>, user: &[u8], password
     Err(WRONG_PASSWORD)
 }
 
-/// How long a connection rests after so many failures in a row, in milliseconds. A few are typing errors.
+/// Returns the delay of a connection after `n_failures` in a row, in milliseconds.
+///
+/// The first few may be typing errors.
 pub(crate) fn rest_after(n_failures: u32) -> u64 {
     match n_failures {
         0..=5 => 0,
@@ -214,7 +217,7 @@ fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     if !call.is_part() {
         call.session.publish_dialect();
     }
-    // The answer is in the new version already.
+    // The reply already uses the new version.
     reply.set_version(resp);
     describe_server(reply, call.session);
     Ok(())
@@ -253,7 +256,7 @@ pub(super) fn client_name(name: &[u8]) -> Result<&str, CommandError> {
         .ok_or(CommandError::text("ERR Client names cannot contain spaces, newlines or special characters."))
 }
 
-/// The text, if it is all of visible ASCII characters.
+/// Returns the text if it consists of visible ASCII characters.
 pub(super) fn printable(text: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()))
 }
@@ -276,7 +279,7 @@ fn reset(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     session.resp = Resp::V2;
     session.no_touch = false;
     call.server.become_default_user(session);
-    // The reply that CLIENT REPLY SKIP skips is the one to RESET.
+    // The reply that CLIENT REPLY SKIP drops is that of RESET.
     if session.replies != Replies::Skipping {
         session.replies = Replies::On;
     }

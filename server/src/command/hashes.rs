@@ -1,4 +1,4 @@
-//! Commands on hashes. Those that are about the deadlines of fields are in `field_expiry.rs`.
+//! Commands on hashes. `field_expiry.rs` contains those on the deadlines of fields.
 
 use braid_protocol::{
     number::{self, LongDouble},
@@ -265,7 +265,7 @@ fn hmset(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Sets all fields that are given; says how many are new.
+/// Sets all given fields, and returns the number of new ones.
 fn set_fields(shard: &mut Shard, mut args: Args<'_>, name: &'static str) -> Result<usize, CommandError> {
     let key = args.key()?;
     if !args.remaining().is_multiple_of(2) {
@@ -324,7 +324,7 @@ fn hmget(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     Ok(())
 }
 
-/// HGET and HMGET: the values are copied.
+/// Estimates HGET and HMGET, which copy values.
 fn asked_for(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let values =
@@ -368,7 +368,7 @@ fn hvals(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     write_texts(shard, args, reply, |field| field.value)
 }
 
-/// Replies one text of each field.
+/// Replies with one text of each field.
 fn write_texts(
     shard: &mut Shard,
     mut args: Args<'_>,
@@ -464,7 +464,7 @@ fn hincrbyfloat(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) ->
 fn hrandfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let choice = if args.is_empty() { None } else { Some(Choice::read(args)?) };
-    // What remains then is rare, and makes the choice slower but not wrong.
+    // Expired fields that remain are rare, and make the choice slower but not wrong.
     shard.expire_fields_of(&key);
     let hash = shard.value::<HashType>(&key)?;
     match choice {
@@ -479,9 +479,9 @@ fn hrandfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// What HRANDFIELD is asked for, if it is more than one field.
+/// The arguments of HRANDFIELD for several fields.
 struct Choice {
-    /// Negative: so many fields, drawn one by one.
+    /// The number of fields. If it is negative, they are drawn one by one and may repeat.
     count: i64,
     with_values: bool,
 }
@@ -541,7 +541,7 @@ fn hscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     let cursor = parse_cursor(args.next()?).ok_or(CommandError::text("ERR invalid cursor"))?;
     match shard.value::<HashType>(&key)? {
         Some(hash) => scan(hash, cursor, args, reply),
-        // Of a missing key not even wrong options are an error.
+        // Even wrong options are no error if the key is missing.
         None => {
             write_scanned(None, 0, &[], reply);
             Ok(())
@@ -549,7 +549,7 @@ fn hscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     }
 }
 
-/// Writes the fields from a cursor on, behind the cursor to go on from.
+/// Writes the next cursor and then the fields from a cursor onwards.
 fn scan(hash: HashRef<'_>, cursor: u64, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut with_values = true;
     let options = ScanOptions::read_among(args, |args| {
@@ -559,7 +559,7 @@ fn scan(hash: HashRef<'_>, cursor: u64, args: Args<'_>, reply: &mut Reply<'_>) -
     })?;
     let (mut found, mut n) = (Vec::new(), 0);
     let mut texts = Reply::new(&mut found, reply.version());
-    // A number that no HSCAN has given is past the end.
+    // An invalid cursor is past the end.
     let mut visit = |field: Field<'_>| {
         if !options.wants(field.name) {
             return;

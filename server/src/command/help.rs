@@ -1,11 +1,10 @@
-//! The reply to `HELP` of a container of subcommands, and the error for arguments that do not fit a
-//! subcommand.
+//! The reply to `HELP` of a container, and the error for misused subcommands.
 
 use braid_protocol::reply::Reply;
 
 use crate::catalog::{Args, CommandError, Outcome, shown};
 
-/// The error for a subcommand whose arguments make no sense, whatever their number.
+/// Returns the error for a subcommand with wrong arguments, whatever their number.
 pub(super) fn misused(container: &str, args: Args<'_>) -> CommandError {
     let sub = args.words().get(1);
     let sub = shown(&sub[..sub.len().min(128)]);
@@ -14,7 +13,7 @@ pub(super) fn misused(container: &str, args: Args<'_>) -> CommandError {
     ))
 }
 
-/// Writes the lines in Redis's frame. A subcommand's own line is followed by indented lines that explain it.
+/// Writes the lines in Redis's frame. Indented lines after a subcommand's line explain it.
 pub(super) fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) -> Outcome {
     reply.array(lines.len() + 3);
     reply.simple(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));

@@ -1,4 +1,4 @@
-//! HOTKEYS: the keys that cost the most time and the most bytes.
+//! HOTKEYS: the keys that use the most time and the most bytes.
 
 use std::time::Duration;
 
@@ -82,11 +82,11 @@ const HELP: &[&str] = &[
     "    Stop tracking, and keep what was found.",
 ];
 
-/// How many metrics there are.
+/// Number of metrics.
 const N_METRICS: i64 = 2;
-/// How many keys HOTKEYS GET returns of each unless START says otherwise.
+/// Default number of keys for each metric in HOTKEYS GET.
 const DEFAULT_COUNT: usize = 10;
-/// The longest that START may ask for, in seconds, as in Redis.
+/// The longest duration that START accepts, in seconds, as in Redis.
 const DURATION_MAX_SECONDS: i64 = 1_000_000;
 
 const SLOTS_WITHOUT_CLUSTER: CommandError =
@@ -142,12 +142,12 @@ fn get(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Reads what START is asked for.
+/// Reads the arguments of START.
 fn asked(mut args: Args<'_>) -> Result<Asked, CommandError> {
     let (time, bytes) = metrics(&mut args)?;
     let mut asked = Asked { time, bytes, count: DEFAULT_COUNT, duration: None, sample: 1 };
     while !args.is_empty() {
-        // A word that needs a value and has none is no option.
+        // A last word that needs a value is no option.
         let has_value = args.remaining() > 1;
         if has_value && args.tag("count") {
             let count = in_range(&mut args, 1, 64, "ERR COUNT must be between 1 and 64")?;
@@ -169,7 +169,7 @@ fn asked(mut args: Args<'_>) -> Result<Asked, CommandError> {
     Ok(asked)
 }
 
-/// Reads which metrics are asked for: time, bytes. Names that mean nothing are for later versions.
+/// Reads the requested metrics: time, bytes. Unknown names are reserved for later versions.
 fn metrics(args: &mut Args<'_>) -> Result<(bool, bool), CommandError> {
     if args.remaining() < 2 || !args.tag("metrics") {
         return Err(NO_METRICS);
@@ -205,7 +205,7 @@ fn in_range(args: &mut Args<'_>, least: i64, most: i64, refusal: &'static str) -
     value.ok_or(CommandError::text(refusal))
 }
 
-/// Writes what was found: a list with one report.
+/// Writes a list with one report.
 fn write(report: &Report, reply: &mut Reply<'_>) {
     let Report { asked, meanwhile, .. } = report;
     reply.array(1);

@@ -138,7 +138,7 @@ fn pfcount(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// The cardinality of one key, which is kept in its value.
+/// Returns the cardinality of one key, which is cached in its value.
 fn count_one(call: &mut Call<'_, '_>, key: &Key<'_>) -> Result<u64, CommandError> {
     let shard = call.shard_of(key);
     let Some(bytes) = shard.string(key)? else { return Ok(0) };
@@ -153,10 +153,10 @@ fn count_one(call: &mut Call<'_, '_>, key: &Key<'_>) -> Result<u64, CommandError
     Ok(cardinality)
 }
 
-/// What several keys are together.
+/// The union of several keys.
 struct Union {
     registers: Registers,
-    /// Dense if any of them is.
+    /// Dense if any of the keys is.
     encoding: Encoding,
 }
 
@@ -220,7 +220,7 @@ fn pfdebug(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// Makes a HyperLogLog dense; says whether it was not.
+/// Makes a HyperLogLog dense. Returns whether it was sparse.
 fn make_dense(string: &mut StringMut<'_>) -> Result<bool, CommandError> {
     let hll = stored(string.bytes())?;
     if hll.encoding() == Encoding::Dense {
@@ -231,8 +231,10 @@ fn make_dense(string: &mut StringMut<'_>) -> Result<bool, CommandError> {
     Ok(true)
 }
 
-/// Replies with the runs of a sparse HyperLogLog as text: `z:` or, if it takes two bytes, `Z:` and the
-/// length, or `v:` with rank and length.
+/// Replies with the runs of a sparse HyperLogLog as text.
+///
+/// A run of zeros is `z:` or, if it takes two bytes, `Z:`, with its length. Others are `v:` with rank and
+/// length.
 fn decode(hll: Hll<'_>, reply: &mut Reply<'_>) -> Outcome {
     if hll.encoding() != Encoding::Sparse {
         return Err(CommandError::text("ERR HLL encoding is not sparse"));

@@ -1,7 +1,7 @@
 //! The text of INFO.
 //!
-//! Fields have the names and the order of Redis 7.4. Those of features that are not there are left out,
-//! unless monitoring agents look for them: then they say what is true of a server without the feature.
+//! Fields have the names and the order of Redis 7.4. Fields of missing features are omitted, unless
+//! monitoring agents read them. Their values are then those of a server without the feature.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -27,16 +27,16 @@ use crate::{
     telemetry::split::Phase,
 };
 
-/// When a section is shown.
+/// The requests that show a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
-    /// By `INFO` alone.
+    /// `INFO` without arguments.
     ByDefault,
-    /// By `INFO all`.
+    /// `INFO all`.
     WithAll,
-    /// By `INFO everything`, and by default, as modules may be of interest to anyone.
+    /// `INFO everything`, and by default, because any client may read about modules.
     WithModules,
-    /// By its name only.
+    /// Its name only.
     ByName,
 }
 
@@ -74,7 +74,7 @@ const fn section(
     Section { name, title, shown, write }
 }
 
-/// The sections that are asked for, in a fixed order; the usual ones if nothing is named.
+/// Returns the named sections in a fixed order; without names, the default ones.
 pub fn text<'a>(
     table: &CommandTable,
     server: &Server,
@@ -104,7 +104,7 @@ fn asks_for(name: &[u8], section: &Section) -> bool {
     }
 }
 
-/// Sections and fields.
+/// Writes sections and fields.
 struct Text<'t> {
     table: &'t CommandTable,
     written: String,
@@ -122,13 +122,13 @@ impl Text<'_> {
         self.line(format_args!("{name}:{value}"));
     }
 
-    /// A number of bytes, and the same for people.
+    /// Writes a number of bytes, and the same in readable form.
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.field(name, bytes);
         self.line(format_args!("{name}_human:{}", human(bytes)));
     }
 
-    /// What there is beyond what is in use, as a ratio and in bytes.
+    /// Writes memory beyond the memory in use, as a ratio and in bytes.
     fn overhead(&mut self, name: &str, (ratio, bytes): (f64, i64)) {
         self.line(format_args!("{name}_ratio:{ratio:.2}"));
         self.field(&format!("{name}_bytes"), bytes);
@@ -139,7 +139,7 @@ impl Text<'_> {
     }
 }
 
-/// Bytes as Redis abbreviates them.
+/// Abbreviates bytes as Redis does.
 fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes}B");
@@ -170,7 +170,7 @@ fn server_section(server: &Server, text: &mut Text<'_>) {
     text.field("monotonic_clock", "POSIX clock_gettime");
     text.field("multiplexing_api", "epoll");
     text.field("atomicvar_api", "rust-core");
-    // Redis says so where it was not compiled by GCC.
+    // Redis's value if the compiler was not GCC.
     text.field("gcc_version", "0.0.0");
     text.field("process_id", std::process::id());
     let is_supervised = server.process.supervisor == Supervised::Systemd;
@@ -225,7 +225,7 @@ fn clients_section(server: &Server, text: &mut Text<'_>) {
     text.field("paused_reason", server.pause_reason());
 }
 
-/// For how many keys blocked clients wait, of those waits that are `meant`.
+/// Counts the keys that clients wait for, in the waits for which `meant` returns true.
 fn n_awaited(waits: &[Arc<Parked>], meant: impl Fn(&Parked) -> bool) -> usize {
     let waits = waits.iter().filter(|wait| wait.is_visible() && !wait.is_claimed() && meant(wait));
     waits.flat_map(|wait| wait.keys()).map(|key| (key.db, &key.bytes)).collect::<HashSet<_>>().len()
@@ -282,7 +282,7 @@ fn memory_section(server: &Server, text: &mut Text<'_>) {
     text.field("lazyfreed_objects", braid_storage::n_reclaimed());
 }
 
-/// A setting as CONFIG GET prints it.
+/// Returns a setting as CONFIG GET prints it.
 fn setting(server: &Server, name: &str) -> String {
     let is = |pattern: &[u8], text: &[u8]| pattern == text;
     let found = server.config.load().get(&[name.as_bytes()], is);
@@ -319,10 +319,10 @@ fn persistence_section(server: &Server, text: &mut Text<'_>) {
     let is_on = server.durability.aof.is_writing();
     let (is_wanted, is_scheduled) =
         (server.config.load().appendonly, saves.is_rewrite_scheduled.load(Ordering::Relaxed));
-    // What was asked for begins in a moment, unless a snapshot comes first.
+    // A requested rewrite begins soon, unless a snapshot comes first.
     let has_failed = saves.has_rewrite_failed.load(Ordering::Relaxed);
     let will_begin = is_wanted && !is_on && !has_failed && !server.loading.is_on();
-    // The log that was turned on has nothing to begin with yet: that is tried again.
+    // The AOF was turned on but has no base yet, so the rewrite is tried again.
     let is_put_off = is_wanted && !is_on && has_failed && !server.loading.is_on();
     let is_scheduled = is_scheduled || will_begin;
     let begins = is_scheduled && !is_under_way;
@@ -417,7 +417,7 @@ fn stats_section(server: &Server, text: &mut Text<'_>) {
     text.field("dump_payload_sanitizations", 0);
     text.field("total_reads_processed", server.sum(|stats| &stats.reads));
     text.field("total_writes_processed", server.sum(|stats| &stats.writes));
-    // By threads other than the first.
+    // Counts of all threads but the first.
     let others = || server.io_threads().iter().skip(1);
     text.field("io_threaded_reads_processed", others().map(|peer| peer.stats.reads.get()).sum::<u64>());
     text.field("io_threaded_writes_processed", others().map(|peer| peer.stats.writes.get()).sum::<u64>());
@@ -502,7 +502,7 @@ fn latencystats_section(server: &Server, text: &mut Text<'_>) {
     }
 }
 
-/// Where the time of commands goes: a line for each family and phase.
+/// Writes how commands spend their time: a line for each group of commands and phase.
 fn latencysplit_section(server: &Server, text: &mut Text<'_>) {
     text.field("latency_split", if server.config.load().latency_split { "yes" } else { "no" });
     for family in Group::ALL {

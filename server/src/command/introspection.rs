@@ -1,4 +1,4 @@
-//! COMMAND: what the command table says, for clients.
+//! COMMAND: reports on the command table for clients.
 
 use braid_protocol::reply::Reply;
 use braid_storage::glob::{Case, glob_match};
@@ -164,10 +164,10 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Whether COMMAND LIST lists a command.
+/// A filter of COMMAND LIST.
 type Fits<'a> = Box<dyn Fn(&Registered) -> bool + 'a>;
 
-/// Reads what COMMAND LIST filters by.
+/// Reads the filter of COMMAND LIST.
 fn filter(mut args: Args<'_>) -> Result<Fits<'_>, CommandError> {
     if args.remaining() != 2 {
         return Err(CommandError::Syntax);
@@ -216,7 +216,7 @@ fn info(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// The ten fields of COMMAND INFO.
+/// Writes the ten fields of COMMAND INFO.
 fn describe(reply: &mut Reply<'_>, command: &Registered) {
     let spec = command.spec;
     let (first, last, step) = legacy_range(spec.keys.told());
@@ -260,8 +260,9 @@ fn flag_words(command: &Registered) -> Vec<&'static str> {
     Flags::NAMES.iter().filter(|(flag, _)| command.has(*flag)).filter_map(|&(_, word)| word).collect()
 }
 
-/// First key, last key and step, as clients from before key specifications want them. Ranges that adjoin
-/// become one.
+/// Returns first key, last key and step, for clients that do not know key specifications.
+///
+/// Adjoining ranges become one.
 fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
     let mut whole: Option<(i64, i64, i64)> = None;
     for spec in keys {
@@ -276,7 +277,9 @@ fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
     whole.unwrap_or((0, 0, 0))
 }
 
-/// A key specification: where keys begin, and how to find them from there.
+/// Writes a key specification.
+///
+/// It tells how to search the first key, and how to find the others from there.
 fn describe_keys(reply: &mut Reply<'_>, keys: &KeySpec) {
     let notes = keys.used.notes();
     reply.map(3 + usize::from(notes.is_some()));
@@ -289,7 +292,7 @@ fn describe_keys(reply: &mut Reply<'_>, keys: &KeySpec) {
     reply.bulk(b"begin_search");
     let (kind, fields): (&str, [(&str, i64); 3]) = match keys.at {
         KeysAt::Range { first, last, step } => {
-            // A last key that is counted from the front is given relative to the first.
+            // A last key that is counted from the front is relative to the first one.
             let last = if last < 0 { i64::from(last) } else { i64::from(last) - i64::from(first) };
             describe_search(reply, "index", &[("index", i64::from(first))]);
             ("range", [("lastkey", last), ("keystep", i64::from(step)), ("limit", 0)])
@@ -357,7 +360,7 @@ fn get_keys_and_flags(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// Where the keys of a full command are, and what it does to them.
+/// Returns the positions and uses of the keys of a full command.
 fn keys_of(
     table: &CommandTable,
     words: Words<'_>,
@@ -376,7 +379,7 @@ fn keys_of(
         let n_before = keys.len();
         let these = Keys(std::slice::from_ref(spec));
         these.positions(words.len(), |at| words.get(at), |at, used| keys.push((at, used)));
-        // Where a number of keys is wrong, others do not make up for them.
+        // An invalid number of keys makes the other keys irrelevant.
         if keys.len() == n_before && matches!(spec.at, KeysAt::Counted { .. }) {
             keys.clear();
             break;
@@ -401,7 +404,7 @@ fn docs(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// A command's name, and its documentation.
+/// Writes a command's name and its documentation.
 fn document(reply: &mut Reply<'_>, command: &Registered) {
     let spec = command.spec;
     reply.bulk(command.full_name.as_bytes());
@@ -443,11 +446,11 @@ fn document(reply: &mut Reply<'_>, command: &Registered) {
     reply.close(map, n_fields);
 }
 
-/// The arguments, where those that stand at the place of a key are keys, whatever their word.
+/// Returns the arguments. An argument at the position of a key is a key, whatever its word.
 fn typed_arguments(command: &Registered) -> Vec<Argument<'static>> {
     let mut arguments = arguments(command.spec.syntax);
     let n_names = if command.parent.is_some() { 2 } else { 1 };
-    // Places are fixed up to the first argument that may be missing or repeated.
+    // Positions are fixed up to the first argument that may be missing or repeated.
     for (index, argument) in arguments.iter_mut().enumerate() {
         if is_key(index + n_names, command.spec.keys.told()) && argument.kind == ArgumentKind::String {
             argument.kind = ArgumentKind::Key;
@@ -467,7 +470,7 @@ fn is_key(at: usize, keys: &[KeySpec]) -> bool {
 }
 
 fn document_arguments(reply: &mut Reply<'_>, arguments: &[Argument<'_>], keys: &[KeySpec]) {
-    // Keys stand in the order of their specifications.
+    // Keys are in the order of their specifications.
     let mut n_keys = 0;
     reply.array(arguments.len());
     for argument in arguments {
@@ -478,7 +481,7 @@ fn document_arguments(reply: &mut Reply<'_>, arguments: &[Argument<'_>], keys: &
     }
 }
 
-/// The index of the specification that gives the `n`th key argument.
+/// Returns the index of the specification of the `n`th key argument.
 fn spec_of(keys: &[KeySpec], n: usize) -> usize {
     let mut n_before = 0;
     for (index, spec) in keys.iter().enumerate() {

@@ -431,7 +431,7 @@ const OBJECT: &[CommandSpec] = &[
     },
 ];
 
-/// The key behind a subcommand.
+/// The key after a subcommand.
 const SECOND_LOOKED_AT: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used: KeyUse::Look }]);
 
@@ -451,12 +451,12 @@ fn exists(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Out
     count_keys(call, args, reply, |shard, key| shard.look(key).is_some())
 }
 
-/// It is a use of the keys even for a client that has sent CLIENT NO-TOUCH.
+/// Touches keys, which counts as a use even after CLIENT NO-TOUCH.
 fn touch(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     count_keys(call, args, reply, |shard, key| shard.touch(key))
 }
 
-/// Replies for how many of the keys `counts` says yes.
+/// Replies with the number of keys for which `counts` returns true.
 fn count_keys(
     call: &mut Call<'_, '_>,
     args: Args<'_>,
@@ -501,7 +501,7 @@ fn set_expiry(
 ) -> Outcome {
     let key = args.key()?;
     let time = args.next()?;
-    // What is wrong with the options is said before what is wrong with the time.
+    // Errors of options come before errors of the time.
     let condition = ExpiryCondition::read(args)?;
     let now = shard.now();
     let value = number::parse_i64(time).ok_or(CommandError::NotInteger)?;
@@ -517,16 +517,16 @@ fn set_expiry(
     Ok(())
 }
 
-/// What EXPIRE and its kin ask of the expiry that a key has.
+/// The condition of EXPIRE and related commands on the key's present expiry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpiryCondition {
-    /// NX: there is none.
+    /// NX: the key has no expiry.
     absent: bool,
-    /// XX: there is one.
+    /// XX: the key has an expiry.
     present: bool,
-    /// GT: the new one is later.
+    /// GT: the new expiry is later.
     later: bool,
-    /// LT: the new one is earlier.
+    /// LT: the new expiry is earlier.
     earlier: bool,
 }
 
@@ -563,7 +563,7 @@ impl ExpiryCondition {
         Self { absent, present, later, earlier }
     }
 
-    /// Whether an expiry at `millis` may replace the current one. What does not expire lives for ever.
+    /// Whether an expiry at `millis` may replace the current one. A key without expiry counts as everlasting.
     pub(super) fn allows(self, current: Option<Deadline>, millis: i64) -> bool {
         let current = current.map(|deadline| deadline.0.0 as i64);
         (!self.absent || current.is_none())
@@ -589,7 +589,9 @@ fn pexpiretime(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     tell_expiry(shard, args, reply, |deadline, _| deadline)
 }
 
-/// Replies what `tell` makes of a key's deadline and the time, both in milliseconds.
+/// Replies with the result of `tell` for a key's deadline and the time.
+///
+/// Both are in milliseconds.
 fn tell_expiry(
     shard: &mut Shard,
     mut args: Args<'_>,
@@ -633,7 +635,9 @@ fn renamenx(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Renames a key if `may`, which is told whether the new name is free. Says whether it has.
+/// Renames a key if `may` returns true. Its argument is whether the new name is free.
+///
+/// Returns whether the key was renamed.
 fn rename_if(
     call: &mut Call<'_, '_>,
     mut args: Args<'_>,
@@ -648,7 +652,7 @@ fn rename_if(
         return Ok(false);
     }
     if old.bytes != new.bytes {
-        // In Redis, the new name is new even where another key had it: that is deleted before.
+        // In Redis the new name counts as new even if another key had it, because that key is deleted first.
         call.shard_of(&new).announce_new(&new);
         let entry =
             call.shard_of(&old).take(&old, Event::RenameFrom).expect("the key was there a moment ago");
@@ -685,7 +689,7 @@ fn copy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// The database of COPY's source or destination, unless it is the selected one.
+/// Returns the database of COPY's source or destination, unless it is the selected one.
 fn database_of_copied(words: Words<'_>, at: usize) -> Option<Db> {
     let options = (3..words.len()).find(|&option| words.get(option).eq_ignore_ascii_case(b"DB"));
     let number = options.filter(|option| at == 2 && option + 1 < words.len());
@@ -716,7 +720,7 @@ fn move_to(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
 
 const SAME_OBJECT: CommandError = CommandError::text("ERR source and destination objects are the same");
 
-/// The database with a number. Numbers of more than 32 bits have an error of their own, as in Redis.
+/// Returns the database with a number. As in Redis, numbers of more than 32 bits have an error of their own.
 fn db(call: &Call<'_, '_>, number: i64) -> Result<Db, CommandError> {
     if i32::try_from(number).is_err() {
         return Err(CommandError::text(
@@ -748,18 +752,20 @@ fn scan(call: &mut Call<'_, '_>, mut args: Args<'_>) -> Result<Sweep, CommandErr
             return Err(CommandError::Syntax);
         }
     }
-    // A number that no SCAN has given is past the end.
+    // An invalid cursor is past the end.
     let at = Cursor::decode(cursor, call.server.keyspace.router());
     Ok(Sweep::new(call.session.db, call.session.resp, at, Seek::scan(matching, count, kind)))
 }
 
-/// A glob to match names with, or none if it matches them all.
+/// Returns a glob that names must match, or `None` if it matches all.
 pub(super) fn pattern(glob: &[u8]) -> Option<Vec<u8>> {
     (!glob::matches_everything(glob)).then(|| glob.to_vec())
 }
 
-/// Reads a cursor as Redis 7.4 does: as C's `strtoull`, which takes spaces before it, a plus and leading
-/// zeros; but nothing is no cursor, and neither is what is less than 0.
+/// Reads a cursor as Redis 7.4 does.
+///
+/// That is C's `strtoull`, which accepts leading spaces, a plus and leading zeros. An empty text and negative
+/// numbers are invalid.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
     let text = &text[text.iter().take_while(|byte| is_space(byte)).count()..];
@@ -785,7 +791,7 @@ fn randomkey(call: &mut Call<'_, '_>, _: Args<'_>) -> Result<Sweep, CommandError
 fn dbsize(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let durability = &call.server.durability;
     if durability.aof.holds_back_reads() {
-        // Nobody is to be told of keys that a crash may take back.
+        // The reply must not count keys that a crash could undo.
         call.thread.await_ticket(durability.last_ticket());
     }
     reply.integer(call.server.keyspace.n_keys(call.session.db) as i64);
@@ -850,10 +856,10 @@ fn object_refcount(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-/// What Redis tells of integers that it keeps once for all keys.
+/// The reference count that Redis reports for shared integers.
 const SHARED: i64 = i32::MAX as i64;
 
-/// Whether Redis would keep one object of it for all keys.
+/// Whether Redis would share one object for this value between all keys.
 fn is_small_integer(entry: EntryRef<'_>) -> bool {
     let value = || number::parse_i64(entry.bytes()?);
     encoding_name(entry) == "int" && value().is_some_and(|value| (0..10_000).contains(&value))
@@ -899,8 +905,9 @@ fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// Reads ASYNC or SYNC, which make no difference: tables are always taken out at once and freed in the
-/// background.
+/// Reads ASYNC or SYNC, which have the same effect.
+///
+/// Tables are always detached at once and freed in the background.
 fn read_flush_mode(mut args: Args<'_>) -> Outcome {
     let _ = args.tag("ASYNC") || args.tag("SYNC");
     args.finish()
@@ -917,7 +924,7 @@ fn swapdb(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-/// Reads a number of 32 bits.
+/// Reads a 32-bit number.
 fn db_number(text: &[u8]) -> Option<i64> {
     number::parse_i64(text).filter(|&number| i32::try_from(number).is_ok())
 }

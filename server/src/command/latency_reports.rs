@@ -1,4 +1,4 @@
-//! LATENCY: what took long lately (the latency monitor), and how long commands take.
+//! LATENCY: slow events (the latency monitor), and the latencies of commands.
 
 use std::fmt::Write;
 
@@ -182,14 +182,14 @@ fn latency_doctor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// How wide a graph is: events beyond are drawn below.
+/// Width of a graph. Further events are drawn below.
 const GRAPH_COLUMNS: usize = 80;
-/// How many lines high.
+/// Height of a graph, in lines.
 const GRAPH_ROWS: usize = 4;
-/// What stands for a third of a line each.
+/// Characters for one third, two thirds and a whole line.
 const GRAPH_STEPS: [char; 3] = ['_', 'o', '#'];
 
-/// Draws the samples as Redis does, each with its age below it.
+/// Draws the samples as Redis does, each above its age.
 fn graph(event: &str, series: &Series, now: u64) -> String {
     let millis = || series.samples.iter().map(|sample| sample.millis);
     let (low, high) = (millis().min().unwrap_or(0), millis().max().unwrap_or(0));
@@ -230,7 +230,7 @@ fn draw(samples: &[Sample], low: u64, high: u64, now: u64, text: &mut String) {
     }
 }
 
-/// So many seconds, short.
+/// Abbreviates a number of seconds.
 fn age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -240,7 +240,7 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// What LATENCY DOCTOR says, in the words of Redis where they fit.
+/// Returns the text of LATENCY DOCTOR, in Redis's words where they fit.
 fn report(events: &[(&str, Series)], now: u64, config: &Config) -> String {
     if events.is_empty() && config.latency_monitor_threshold.is_none() {
         return "I'm sorry, Dave, I can't do that. Latency monitoring is disabled in this Redis instance. You may use \
@@ -325,8 +325,9 @@ const FSYNC_ADVICE: &str = "- Every write waits for the disk: consider 'appendfs
 
 const EVICTION_ADVICE: &str = "- Removing keys to make room takes long. Lower maxmemory-eviction-tenacity, and write fewer large values at a time.\n";
 
-/// Answers for all commands, or for those that are named. What is no command is passed over, and a container
-/// stands for its subcommands.
+/// Replies for all commands, or for the named ones.
+///
+/// Unknown names are skipped, and a container stands for its subcommands.
 fn latency_histogram(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut commands: Vec<&'static Registered> = Vec::new();
     for name in args.rest() {

@@ -1,34 +1,34 @@
 //! The longest common subsequence of two strings.
 
-/// A stretch that two strings share, as inclusive positions in each.
+/// A substring that two strings share, as inclusive positions in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Match {
     /// First and last position in the first string.
     pub(super) in_a: (usize, usize),
-    /// First and last position in the second.
+    /// First and last position in the second string.
     pub(super) in_b: (usize, usize),
 }
 
 impl Match {
-    /// How many bytes it is long.
+    /// Returns its length in bytes.
     pub(super) fn len(self) -> usize {
         self.in_a.1 - self.in_a.0 + 1
     }
 }
 
-/// The bytes that [`Lcs::new`] allocates for strings of these lengths, or none if that cannot be addressed.
+/// Returns the bytes that [`Lcs::new`] allocates for these lengths, or `None` if they overflow.
 pub(super) fn table_bytes(a_len: usize, b_len: usize) -> Option<usize> {
     a_len.checked_add(1)?.checked_mul(b_len.checked_add(1)?)?.checked_mul(size_of::<u32>())
 }
 
 /// The lengths of the longest common subsequences of all pairs of prefixes of two strings.
 ///
-/// Where several subsequences are longest, the walk back from the ends decides as Redis does: equal bytes are
-/// taken, and otherwise the first string is shortened only if that is strictly better.
+/// If several subsequences are longest, the walk from the ends chooses as Redis does. It takes equal bytes,
+/// and otherwise shortens the first string only if that is strictly better.
 pub(super) struct Lcs<'a> {
     a: &'a [u8],
     b: &'a [u8],
-    /// Row by row, one for each prefix of `a`, the empty one first.
+    /// One row for each prefix of `a`, the empty one first.
     lengths: Vec<u32>,
 }
 
@@ -46,12 +46,12 @@ impl<'a> Lcs<'a> {
         Lcs { a, b, lengths }
     }
 
-    /// The length of the subsequence.
+    /// Returns the length of the subsequence.
     pub(super) fn len(&self) -> usize {
         self.length_of(self.a.len(), self.b.len())
     }
 
-    /// The subsequence.
+    /// Returns the subsequence.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
         for found in self.matches() {
@@ -61,7 +61,7 @@ impl<'a> Lcs<'a> {
         bytes
     }
 
-    /// The stretches that make up the subsequence, the last one first.
+    /// Returns the substrings that form the subsequence, the last one first.
     pub(super) fn matches(&self) -> impl Iterator<Item = Match> {
         let (mut i, mut j) = (self.a.len(), self.b.len());
         std::iter::from_fn(move || {

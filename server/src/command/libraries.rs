@@ -1,4 +1,4 @@
-//! FCALL and FUNCTION. How a function runs is told in [`crate::run::script`].
+//! FCALL and FUNCTION. [`crate::run::script`] describes how a function runs.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use crate::{
     verbose_later, warning_later,
 };
 
-/// A library must load within this time.
+/// Longest time in which a library may load.
 const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
 
 const OF_FUNCTION: CommandSpec = CommandSpec {
@@ -38,7 +38,7 @@ const OF_FUNCTION: CommandSpec = CommandSpec {
     categories: Some(Categories::SCRIPTING),
     ..CommandSpec::ROW
 };
-/// What changes the libraries.
+/// Base of commands that change the libraries.
 const WRITES: CommandSpec = CommandSpec { flags: Flags::NOSCRIPT.and(Flags::WRITE), ..OF_FUNCTION };
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -161,7 +161,7 @@ const FUNCTION: &[CommandSpec] = &[
     },
 ];
 
-/// What a library may do while it loads: log, for a limited time.
+/// The host of a library that loads: it can only log, for a limited time.
 struct Loading {
     began: Instant,
 }
@@ -187,7 +187,7 @@ impl Host for Loading {
     }
 }
 
-/// Puts libraries that a file has in place of all that are known.
+/// Replaces all known libraries with those of a file.
 ///
 /// # Errors
 /// If one of them cannot be loaded, in words.
@@ -195,7 +195,7 @@ pub fn replace_libraries(server: &Server, codes: &[Vec<u8>]) -> Result<(), Strin
     add_libraries(server, codes, Existing::Flush)
 }
 
-/// Loads libraries, and does with those that are there as is said.
+/// Loads libraries, and treats the existing ones as requested.
 ///
 /// # Errors
 /// If one of them cannot be loaded, in words.
@@ -206,17 +206,17 @@ pub fn add_libraries(server: &Server, codes: &[Vec<u8>], existing: Existing) -> 
     added.map_err(|error| error.wire_text().to_string())
 }
 
-/// What a library calls itself in its first line.
+/// Returns a library's name from its first line.
 fn name_in(code: &[u8]) -> Result<String, CommandError> {
     shebang::library(code).map_err(|error| CommandError::owned(format!("ERR {error}")))
 }
 
-/// Reads a library from its text, and loads it once, to see what it registers.
+/// Parses a library's text, and loads the library once to learn its functions.
 fn library_of(table: &'static CommandTable, code: &[u8]) -> Result<Library, CommandError> {
     let name = name_in(code)?;
     let specs = functions::with_thread_functions(|own| {
         let specs = own.engine.load_library(code, &mut Loading { began: Instant::now() })?;
-        // It is loaded anew once it is known.
+        // The library is loaded again after it becomes known.
         specs.iter().for_each(|spec| own.engine.forget(spec.handle));
         Ok(specs)
     });
@@ -242,7 +242,7 @@ fn function_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<
     }
     let code = args.next()?;
     let name = name_in(code)?;
-    // Its code does not run in vain.
+    // Its code must not run in vain.
     if existing == Existing::Keep && call.functions().has(&name) {
         return Err(taken(Conflict::Library(name)));
     }
@@ -261,22 +261,23 @@ fn taken(conflict: Conflict) -> CommandError {
     })
 }
 
-/// Has the command run again if it comes too late for the last snapshot: it waits then for what becomes of
-/// that.
+/// Makes the command run again if it comes too late for the last snapshot. It then waits for that snapshot's
+/// result.
 fn changed<T>(
     call: &mut Call<'_, '_>,
     change: Result<T, Conflict>,
 ) -> Result<Result<T, Conflict>, CommandError> {
     if let Err(Conflict::Ending) = change {
         call.gave_up = Some(GaveUp::Ending);
-        // Nobody reads that.
+        // No code reads this error.
         return Err(taken(Conflict::Ending));
     }
     Ok(change)
 }
 
-/// Has the rest of a transaction go by what was done to the libraries, and logs it: no key was changed, so
-/// nobody else would.
+/// Records a change of the libraries, and shows it to the rest of a transaction.
+///
+/// The change affects no key, so no other code records it.
 fn note_change(call: &mut Call<'_, '_>, words: &[&[u8]]) {
     call.renew_definitions();
     if call.server.durability.is_recording() {
@@ -396,7 +397,7 @@ fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// While a script is busy, nobody is told of functions, as in Redis.
+/// Fails while a script is busy. As in Redis, no client may then read about functions.
 fn fail_while_busy(call: &Call<'_, '_>) -> Outcome {
     let is_script = |program: &&Running| !program.is_function();
     match busy_programs(call).iter().any(is_script) {

@@ -363,7 +363,7 @@ fn rpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     push(shard, args, ListEnd::Right, Missing::Leave, reply)
 }
 
-/// What becomes of a list that is missing.
+/// The treatment of a missing list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
@@ -384,7 +384,7 @@ fn push(
     Ok(())
 }
 
-/// What adding an element at an end is.
+/// Returns the event of adding an element at an end.
 fn push_event(end: ListEnd) -> Event {
     match end {
         ListEnd::Left => Event::LPush,
@@ -392,7 +392,7 @@ fn push_event(end: ListEnd) -> Event {
     }
 }
 
-/// What taking an element from an end is.
+/// Returns the event of removing an element from an end.
 fn pop_event(end: ListEnd) -> Event {
     match end {
         ListEnd::Left => Event::LPop,
@@ -400,7 +400,7 @@ fn pop_event(end: ListEnd) -> Event {
     }
 }
 
-/// Adds elements at an end of a list, one after the other; gives its length then.
+/// Adds elements one by one at an end of a list, and returns its length.
 #[inline]
 fn push_texts<'t>(
     shard: &mut Shard,
@@ -449,7 +449,7 @@ fn pop(
     Ok(())
 }
 
-/// Removes up to `count` elements at an end and writes them, the outermost first.
+/// Removes up to `count` elements at an end and writes them, outermost first.
 fn pop_array(list: &mut ListMut<'_>, end: ListEnd, count: usize, reply: &mut Reply<'_>) {
     let n = list.as_ref().len().min(count);
     reply.array(n);
@@ -470,7 +470,7 @@ fn lrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
         reply.array(0);
         return Ok(());
     };
-    // Few elements are expected to be short.
+    // A few elements are usually short.
     if list.entry().allocated_bytes() > max {
         let indexes = indexes(start, stop, list.len());
         let elements = list.elements_from(indexes.start).take(indexes.len());
@@ -490,7 +490,7 @@ fn range(list: ListRef<'_>, start: i64, stop: i64, reply: &mut Reply<'_>) {
 
 fn ranged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let (Ok(key), Ok(start), Ok(stop)) = (args.key(), args.int(), args.int()) else { return 0 };
-    // Few elements near an end are found without a look.
+    // A few elements near an end are found without a look.
     let is_few = start >= 0 && (0..100).contains(&(stop.saturating_sub(start))) && stop < 1000;
     if is_few && !look.is_final() {
         return 0;
@@ -508,11 +508,12 @@ fn ranged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     look.list(&key, n).unwrap_or(0)
 }
 
-/// Pieces of a list that are passed over; so many are as much work as an element.
+/// Skipped pieces of a list that are as much work as one element.
 const PARTS_PER_ELEMENT: usize = 8;
 
-/// The indexes from `start` to `stop`, the last one included, of a list of `len` elements; negative ones
-/// count from its right end.
+/// Returns the indexes from `start` to `stop`, inclusive, of a list of `len` elements.
+///
+/// Negative ones count from its right end.
 fn indexes(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let from_left = |index: i64| if index < 0 { index + len } else { index };
@@ -540,12 +541,12 @@ fn lindex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// LINDEX: the pieces of the list are passed over, and the element is copied.
+/// Estimates LINDEX: pieces of the list are skipped, and the element is copied.
 fn indexed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let (Ok(key), Ok(index)) = (args.key(), args.int()) else { return 0 };
     let work = |list: ListRef<'_>| {
         let reach = work::reach(list, index);
-        // From there on it is too much anyway; and a small list has no long elements.
+        // More work is too much anyway, and a small list has no long elements.
         if reach > WORK_MAX || list.entry().allocated_bytes() < WORK_MAX_BYTES / 8 {
             return reach;
         }
@@ -609,7 +610,7 @@ fn ltrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
 }
 
 fn trimmed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
-    /// Elements that go with whole pieces; so many are as much work as one that is copied.
+    /// Elements of whole removed pieces that are as much work as one copied element.
     const TRIMMED_PER_ELEMENT: usize = 8;
     let (Ok(key), Ok(start), Ok(stop)) = (args.key(), args.int(), args.int()) else { return 0 };
     let n_removed = |list: ListRef<'_>| list.len() - indexes(start, stop, list.len()).len();
@@ -652,14 +653,14 @@ fn lpos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     Ok(())
 }
 
-/// What may follow the element in LPOS.
+/// The options of LPOS after the element.
 struct LposOptions {
     from: ListEnd,
-    /// How many that are equal are passed over.
+    /// Number of equal elements to skip.
     n_passed: u64,
-    /// How many are wanted, if an array of them is wanted.
+    /// Greatest number of results, if an array of them is requested.
     count: Option<usize>,
-    /// How many are compared.
+    /// Greatest number of comparisons.
     n_compared: usize,
 }
 
@@ -688,7 +689,9 @@ impl LposOptions {
         Ok(options)
     }
 
-    /// Calls `found` with the index of each element that counts, as long as it wants more.
+    /// Calls `found` with the index of each match after the skipped ones.
+    ///
+    /// It stops when `found` breaks.
     fn find(&self, list: Option<ListRef<'_>>, text: &[u8], mut found: impl FnMut(usize) -> ControlFlow<()>) {
         let Some(list) = list else { return };
         let mut n_before = 0;
@@ -737,11 +740,12 @@ fn move_and_reply(
     Ok(())
 }
 
-/// The text of an element on its way from one list to another.
+/// The text of an element that is moved between lists.
 type ElementText = SmallVec<[u8; 128]>;
 
-/// Moves the element at an end of one list to an end of another, which may be the same; gives its text, if
-/// there is one.
+/// Moves an element from an end of one list to an end of another.
+///
+/// The lists may be the same. Returns the element's text, if there is an element.
 fn move_element(
     call: &mut Call<'_, '_>,
     source: &Key<'_>,
@@ -759,8 +763,8 @@ fn move_element(
         list.follow_up(pop_event(from));
         return Ok(Some(text));
     }
-    // Looked at first, because the source's guard must be the only one; but a source that is missing is no
-    // error in any case.
+    // The destination is checked first, because the source's guard must be the only one. If the source is
+    // missing, this error is ignored.
     let refused = call.shard_of(destination).value_mut::<ListType>(destination, push_event(to)).err();
     let Some(list) = call.shard_of(source).value_mut::<ListType>(source, pop_event(from))? else {
         return Ok(None);
@@ -771,7 +775,7 @@ fn move_element(
     let element = list.as_ref().outermost(from).expect("a list that exists is not empty");
     element.with_text(|bytes| text.extend_from_slice(bytes));
     drop(list);
-    // As in Redis, the element is added before it is taken: that is the order of the events.
+    // As in Redis, the element is added before it is removed, which sets the order of the events.
     push_texts(call.shard_of(destination), destination, to, Missing::Make, [&text[..]].into_iter())?;
     if let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source, pop_event(from))? {
         list.pop(from, 1, |_| {});
@@ -786,9 +790,9 @@ fn lmpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     Ok(())
 }
 
-/// What LMPOP is to do.
+/// The arguments of LMPOP.
 struct MultiplePop<'a> {
-    /// The arguments from the first key on.
+    /// The arguments from the first key onwards.
     keys: Args<'a>,
     n_keys: usize,
     end: ListEnd,
@@ -812,8 +816,9 @@ impl<'a> MultiplePop<'a> {
         Ok(Self { keys, n_keys, end, count })
     }
 
-    /// Removes elements of the first list that is not missing and writes its key with them; says whether
-    /// there is one.
+    /// Removes elements of the first existing list, and writes its key with them.
+    ///
+    /// Returns whether there is such a list.
     fn run(&self, call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
         let mut keys = self.keys;
         for _ in 0..self.n_keys {
@@ -853,7 +858,7 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &m
     })
 }
 
-/// The command that pops from an end and does not wait.
+/// Returns the name of the command that pops from an end without waiting.
 fn pop_name(end: ListEnd) -> &'static [u8] {
     match end {
         ListEnd::Left => b"LPOP",
@@ -897,7 +902,7 @@ fn blmpop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     let mut first = args;
     args.next()?;
     let pop = MultiplePop::read(args)?;
-    // As in Redis, the timeout is looked at last.
+    // As in Redis, the timeout is checked last.
     let timeout = first.timeout(call.now)?;
     if pop.run(call, reply)? {
         return Ok(());
@@ -916,13 +921,12 @@ fn list_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
     }
 }
 
-/// Takes an integer of at least `min`; whatever else it is, the error is the same.
+/// Takes an integer of at least `min`. Every other argument gives the same error.
 fn at_least(min: usize, args: &mut Args<'_>, error: &'static str) -> Result<usize, CommandError> {
     let given = number::parse_i64(args.next()?).and_then(|given| usize::try_from(given).ok());
     given.filter(|&given| given >= min).ok_or(CommandError::text(error))
 }
 
-/// Writes an element.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,7 @@
-//! What commands are logged as whose own words would not do the same again: they are relative to the time, or
-//! to what was there.
+//! Rewrites non-deterministic commands into a replayable form, for the change stream.
 //!
-//! What is logged says what the keys hold now that the command has run. A key that is not there any more was
-//! removed.
+//! The effect of such a command depends on the time or on earlier values. Its record sets the values that the
+//! keys have after the command. A key that is missing then was removed.
 
 use braid_storage::{
     Db, HashRef, HashType, Key, ListRef, ListType, Shard, ValueRef, record,
@@ -12,10 +11,10 @@ use braid_storage::{
 use super::{Call, CommandSpec};
 use crate::catalog::{KeyRights, Words};
 
-/// How many elements a logged command has at the most.
+/// The most elements in a recorded command.
 const CHUNK: usize = 64;
 
-/// A number as it is written in a request.
+/// Writes a number as a request contains it.
 pub(super) fn decimal(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
@@ -25,7 +24,7 @@ fn add(db: Db, words: &[&[u8]]) {
     record::add(db, words.iter().copied());
 }
 
-/// Calls `each` with each key that a command writes, and its shard.
+/// Calls `each` with the shard of each key that a command writes.
 fn each_written_key(
     call: &mut Call<'_, '_>,
     spec: &CommandSpec,
@@ -50,7 +49,7 @@ fn each_written_key(
     }
 }
 
-/// SET with the value and the deadline of each key, or DEL.
+/// Records SET with the value and deadline of each key, or DEL.
 pub(super) fn strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_written_key(call, spec, words, |db, shard, key| {
         let Some(entry) = shard.peek(key) else { return add(db, &[b"DEL", key.bytes]) };
@@ -64,7 +63,7 @@ pub(super) fn strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<
     });
 }
 
-/// SET with the value of each key, which keeps its deadline.
+/// Records SET with the value of each key, which keeps its deadline, or DEL.
 pub(super) fn changed_strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_written_key(call, spec, words, |db, shard, key| {
         let Some(entry) = shard.peek(key) else { return add(db, &[b"DEL", key.bytes]) };
@@ -72,7 +71,7 @@ pub(super) fn changed_strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words
     });
 }
 
-/// PEXPIREAT with the deadline of each key, PERSIST if it has none, or DEL.
+/// Records PEXPIREAT with the deadline of each key, PERSIST if it has none, or DEL.
 pub(super) fn deadlines(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_written_key(call, spec, words, |db, shard, key| {
         match shard.peek(key).map(|entry| entry.deadline()) {
@@ -85,7 +84,7 @@ pub(super) fn deadlines(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Word
     });
 }
 
-/// RESTORE with a deadline that is a point in time, or DEL.
+/// Records RESTORE with an absolute deadline, or DEL.
 pub(super) fn restored(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     let payload = words.get(3);
     each_written_key(call, spec, words, |db, shard, key| {
@@ -100,7 +99,7 @@ pub(super) fn restored(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words
     });
 }
 
-/// The elements of each key's list, in place of what was there before, or DEL.
+/// Records DEL and then the elements of each key's list.
 pub(super) fn lists(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_written_key(call, spec, words, |db, shard, key| {
         add(db, &[b"DEL", key.bytes]);
@@ -114,14 +113,14 @@ pub(super) fn lists(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_
     });
 }
 
-/// The fields that a command names behind FIELDS and their number, each `step` words on from the one before.
+/// Returns the fields of a command after FIELDS and their number. The distance between them is `step` words.
 fn named_fields(words: Words<'_>, step: usize) -> impl Iterator<Item = &[u8]> {
     let is_tag = |at: &usize| words.get(*at).eq_ignore_ascii_case(b"FIELDS");
     let tag = (2..words.len()).find(is_tag).expect("the command has run, so its words are in order");
     (tag + 2..words.len()).step_by(step).map(move |at| words.get(at))
 }
 
-/// Logs what has become of fields of the hash at a command's key.
+/// Records the result of a command for some fields of the hash at its key.
 fn each_field<'w>(
     call: &mut Call<'_, '_>,
     spec: &CommandSpec,
@@ -156,36 +155,37 @@ fn tell_value(db: Db, key: &Key<'_>, name: &[u8], hash: HashRef<'_>) {
     let field = hash.field(name).expect("it was there just now");
     field.value.with_text(|value| add(db, &[b"HSET", key.bytes, name, value]));
     if field.deadline.is_some() {
-        // HSET has taken it away.
+        // HSET has removed the deadline.
         tell_deadline(db, key, name, hash);
     }
 }
 
-/// HPEXPIREAT with the deadline of each field, HPERSIST if it has none, or HDEL.
+/// Records HPEXPIREAT with the deadline of each field, HPERSIST if it has none, or HDEL.
 pub(super) fn field_deadlines(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     let fields: Vec<&[u8]> = named_fields(words, 1).collect();
     each_field(call, spec, words, fields.iter().copied(), tell_deadline);
 }
 
-/// HSET with the value of each field that HSETEX names, and HPEXPIREAT with its deadline, if it has one; or
-/// HDEL.
+/// Records HSET with the value of each field of HSETEX, or HDEL.
+///
+/// HPEXPIREAT follows if the field has a deadline.
 pub(super) fn set_fields(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     let fields: Vec<&[u8]> = named_fields(words, 2).collect();
     each_field(call, spec, words, fields.iter().copied(), tell_value);
 }
 
-/// The same for the field that is a command's second argument.
+/// Records the same as [`set_fields`] for the field that is a command's second argument.
 pub(super) fn one_field(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_field(call, spec, words, std::iter::once(words.get(2)), tell_value);
 }
 
-/// HDEL of the fields that HGETDEL names.
+/// Records HDEL with the fields of HGETDEL.
 pub(super) fn removed_fields(call: &mut Call<'_, '_>, _: &CommandSpec, words: Words<'_>) {
     let db = call.session.db;
     record::add(db, [&b"HDEL"[..], words.get(1)].into_iter().chain(named_fields(words, 1)));
 }
 
-/// DEL of the keys that are not there any more: of a command that removes on a condition.
+/// Records DEL of missing keys, for a command that removes keys on a condition.
 pub(super) fn removed_keys(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_written_key(call, spec, words, |db, shard, key| {
         if shard.peek(key).is_none() {
@@ -194,17 +194,17 @@ pub(super) fn removed_keys(call: &mut Call<'_, '_>, spec: &CommandSpec, words: W
     });
 }
 
-/// LMOVE in place of BLMOVE, which has a timeout behind it.
+/// Records LMOVE for BLMOVE, whose last argument is a timeout.
 pub(super) fn lmove(call: &mut Call<'_, '_>, _: &CommandSpec, words: Words<'_>) {
     record::add(call.session.db, std::iter::once(&b"LMOVE"[..]).chain(words.iter().skip(1).take(4)));
 }
 
-/// RPOPLPUSH in place of BRPOPLPUSH, likewise.
+/// Records RPOPLPUSH for BRPOPLPUSH, whose last argument is a timeout.
 pub(super) fn rpoplpush(call: &mut Call<'_, '_>, _: &CommandSpec, words: Words<'_>) {
     record::add(call.session.db, std::iter::once(&b"RPOPLPUSH"[..]).chain(words.iter().skip(1).take(2)));
 }
 
-/// SREM of members that were taken by chance.
+/// Records SREM of randomly chosen members.
 pub(super) fn taken_members(db: Db, key: &Key<'_>, members: &[Vec<u8>]) {
     for chunk in members.chunks(CHUNK) {
         record::add(db, [&b"SREM"[..], key.bytes].into_iter().chain(chunk.iter().map(Vec::as_slice)));

@@ -1,4 +1,4 @@
-//! MEMORY: what the server's memory is used for, and what a key takes.
+//! MEMORY: reports on the server's memory and on the size of a key.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -83,7 +83,7 @@ const MEMORY: &[CommandSpec] = &[
     },
 ];
 
-/// The key behind the subcommand.
+/// The key after the subcommand.
 const SECOND_LOOKED_AT: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used: KeyUse::Look }]);
 
@@ -101,44 +101,45 @@ const MEMORY_HELP: &[&str] = &[
     "    estimated, so <count> makes no difference.",
 ];
 
-/// What memory is used for, in bytes.
+/// The uses of memory, in bytes.
 pub(super) struct Figures {
-    /// What the process occupied when it began to serve.
+    /// Resident memory of the process when it began to serve.
     pub(super) startup: u64,
-    /// What clients take.
+    /// Memory of clients.
     pub(super) of_clients: u64,
-    /// What waits to be given to clients that subscribe, monitor or track.
+    /// Queued notifications for subscribers, monitoring clients and tracking clients.
     pub(super) notifications: u64,
-    /// The tables of each database, their entries aside.
+    /// The tables of each database, without their entries.
     tables: HashMap<Db, u64>,
     /// The counts of all databases with keys.
     databases: Vec<(Db, DatabaseCounts)>,
-    /// The texts of scripts, and of libraries.
+    /// The texts of scripts, and then of libraries.
     pub(super) scripts: u64,
     pub(super) functions: u64,
-    /// Lua's memory for scripts, and for functions.
+    /// Lua's memory for scripts and for functions, in this order.
     pub(super) in_lua: [u64; 2],
     /// Keys and values.
     pub(super) dataset: u64,
-    /// All of the data set's, tables included: what eviction can free.
+    /// The whole data set, tables included, which eviction can free.
     pub(super) data: u64,
-    /// Bytes that wait to be written to the append-only file.
+    /// Bytes that wait to be written to the AOF.
     pub(super) unwritten: u64,
     /// Bytes that do not count against `maxmemory`.
     pub(super) uncounted: u64,
-    /// What is in use.
+    /// Memory in use.
     used: u64,
-    /// The most that there was in use.
+    /// Greatest memory in use so far.
     pub(super) peak: u64,
-    /// What the process occupies.
+    /// Resident memory of the process.
     pub(super) resident: u64,
-    /// The part of that which is of no file: what the allocator has of it. How much of its pages is in use it
-    /// does not tell.
+    /// The part of resident memory without a file, which belongs to the allocator.
+    ///
+    /// The allocator does not report how much of its pages is in use.
     pub(super) own: u64,
 }
 
 impl Figures {
-    /// Reads them. Each is of a moment of its own.
+    /// Reads the figures, each at its own moment.
     pub(super) fn read(server: &Server) -> Self {
         let keyspace = &server.keyspace;
         let (databases, tables) = (keyspace.databases(), keyspace.table_bytes());
@@ -171,7 +172,7 @@ impl Figures {
         self.databases.iter().map(|(_, counts)| counts.n_keys).sum()
     }
 
-    /// What is in use that is no key or value.
+    /// Returns the memory in use that is no key or value.
     pub(super) fn overhead(&self) -> u64 {
         self.used.saturating_sub(self.dataset)
     }
@@ -181,23 +182,27 @@ impl Figures {
         self.used.saturating_sub(self.data).saturating_sub(self.of_clients)
     }
 
-    /// All that is in use.
+    /// Returns the memory in use.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Keys and values by what has been added since the start, in percent.
+    /// Returns the share of the data set in the memory added since the start.
+    ///
+    /// The unit is percent.
     pub(super) fn dataset_percent(&self) -> f64 {
         percent(self.dataset, self.used.saturating_sub(self.startup))
     }
 
-    /// What is in use by the most that was, in percent.
+    /// Returns the memory in use relative to its peak, in percent.
     pub(super) fn peak_percent(&self) -> f64 {
         percent(self.used(), self.peak)
     }
 
-    /// What there is beyond what is counted: in the allocator, in pages that it has and does not use (none
-    /// that are known), outside of it, and in all. Pairs of a ratio and bytes.
+    /// Returns the memory beyond the counted memory, as pairs of a ratio and bytes.
+    ///
+    /// The pairs are: in the allocator, in the allocator's unused pages (none are known), outside of the
+    /// allocator, and in total.
     pub(super) fn overheads(&self) -> [(f64, i64); 4] {
         let pair = |more: u64, less: u64| (more as f64 / less.max(1) as f64, more as i64 - less as i64);
         [
@@ -218,7 +223,7 @@ fn memory_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outc
 }
 
 fn memory_purge(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    // The other threads hear of it within 100 ms: each gives back its own.
+    // Each other thread returns its own memory within 100 ms.
     call.server.purges.fetch_add(1, Ordering::Relaxed);
     (call.server.process.return_freed_memory)();
     reply.ok();
@@ -291,7 +296,9 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-/// Writes what the allocator and the process have beyond what is counted; returns how many figures that is.
+/// Writes the memory of the allocator and the process beyond the counted memory.
+///
+/// Returns the number of figures.
 fn write_allocator(figures: &Figures, reply: &mut Reply<'_>) -> usize {
     let allocator = [
         ("allocator.allocated", figures.used()),
@@ -317,16 +324,16 @@ fn write_allocator(figures: &Figures, reply: &mut Reply<'_>) -> usize {
     allocator.len() + 2 * names.len()
 }
 
-/// Below this there is nothing to say about memory.
+/// Data set size below which MEMORY DOCTOR has nothing to report.
 const EMPTY_BYTES: u64 = 5 << 20;
-/// Overheads of fewer bytes are no issue.
+/// Least overhead that is an issue.
 const ISSUE_BYTES: i64 = 10 << 20;
-/// Clients that have more than so many bytes in their buffers, on average, are an issue.
+/// Average bytes in the buffers of a client above which clients are an issue.
 const CLIENT_BYTES: u64 = 200 << 10;
-/// More scripts than these are an issue.
+/// Number of scripts above which scripts are an issue.
 const MANY_SCRIPTS: usize = 1000;
 
-/// Answers in the words of Redis.
+/// Replies in Redis's words.
 fn memory_doctor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let server = call.server;
     let figures = Figures::read(server);
@@ -388,13 +395,15 @@ fn issues(figures: &Figures, n_clients: u64, n_scripts: usize) -> Vec<&'static s
     found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, issue)| issue).collect()
 }
 
-/// A key's share of the table: a bucket of 64 bytes has seven slots, of which some are free.
+/// A key's share of the table, in bytes.
+///
+/// A bucket of 64 bytes has seven slots, some of which are free.
 const SLOT_BYTES: usize = 12;
 
 fn memory_usage(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     while !args.is_empty() {
-        // Nothing is estimated here, so nothing is sampled.
+        // Nothing is estimated, so no samples are needed.
         if !args.tag("SAMPLES") || args.int()? < 0 {
             return Err(CommandError::Syntax);
         }

@@ -1,4 +1,6 @@
-//! Commands: the families with their rows, the table of all rows, and what a handler may use.
+//! Commands: their families with the rows, and the table of all rows.
+//!
+//! Some modules are shared by handlers.
 
 mod acl_names;
 mod call;
@@ -75,7 +77,7 @@ pub(crate) use transactions::{
 };
 pub use work::{Estimate, Look, Method, Work};
 
-/// The families' rows: the whole command table.
+/// The rows of each family, which form the whole command table.
 const FAMILIES: &[&[CommandSpec]] = &[
     strings::COMMANDS,
     bitmaps::COMMANDS,
@@ -106,7 +108,7 @@ const FAMILIES: &[&[CommandSpec]] = &[
     introspection::COMMANDS,
 ];
 
-/// Whether a user may run a command that is given in one line.
+/// Whether a user may run a command, given as one line.
 pub(crate) fn may_run(user: &User, line: &str) -> bool {
     let mut line = format!("{line}\r\n").into_bytes();
     let mut ranges = Vec::new();
@@ -119,14 +121,15 @@ pub(crate) fn may_run(user: &User, line: &str) -> bool {
     }
 }
 
-/// The names by which commands are called: set before the table is built.
+/// The names that clients use. They are set before the table is built.
 static CALLED: OnceLock<CalledNames> = OnceLock::new();
 
-/// Has the table be built with other names for some commands. To be called before anything looks at it, and
-/// always with the same.
+/// Sets the names of renamed commands, before the table is built.
+///
+/// It must be called before any use of the table, and always with the same names.
 ///
 /// # Errors
-/// If a command does not exist, or the new name is taken, in Redis's words.
+/// If a command does not exist, or a new name is taken. The error has Redis's words.
 pub fn rename(renamed: &[RenamedCommand]) -> Result<(), String> {
     let own = FAMILIES.iter().copied().flatten().map(|spec| spec.name);
     let names = renames::called_names(own, renamed)?;
@@ -134,6 +137,6 @@ pub fn rename(renamed: &[RenamedCommand]) -> Result<(), String> {
     if *known == names { Ok(()) } else { Err("commands are renamed only once".to_owned()) }
 }
 
-/// The table, built once. Handlers reach it by their [`Call`]: the table consists of them.
+/// The table, built once. Handlers reach it by their [`Call`], because the table contains the handlers.
 pub static TABLE: LazyLock<CommandTable> =
     LazyLock::new(|| CommandTable::build(FAMILIES, CALLED.get().cloned().unwrap_or_default()));

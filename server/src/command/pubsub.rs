@@ -1,4 +1,4 @@
-//! Publish and subscribe, and MONITOR. How messages travel is told in [`crate::notify::publishing`].
+//! Publish and subscribe, and MONITOR. [`crate::notify::publishing`] describes how messages travel.
 
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{ChannelKind, Cursor, ShardId, coordinator::Held};
@@ -30,10 +30,10 @@ const ROW: CommandSpec = CommandSpec {
     group: Group::PubSub,
     ..CommandSpec::ROW
 };
-/// What changes the client's own subscriptions.
+/// Base of commands that change the client's own subscriptions.
 const OWN: CommandSpec =
     CommandSpec { flags: ROW.flags.and(Flags::NOSCRIPT).and(Flags::WHILE_SUBSCRIBED), ..ROW };
-/// What ends them.
+/// Base of commands that end subscriptions.
 const LEAVING: CommandSpec =
     CommandSpec { flags: OWN.flags.and(Flags::LEAVES), arity: Arity::AtLeast(1), ..OWN };
 
@@ -290,7 +290,7 @@ fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, k
     Ok(())
 }
 
-/// Ends all of a client's subscriptions, MONITOR included, with no word to the client.
+/// Ends all of a client's subscriptions, MONITOR included, without output to the client.
 pub(super) fn cease_to_listen(call: &mut Call<'_, '_>) {
     call.session.ask(Request::ReadNotifications);
     stop_monitoring(call);
@@ -300,13 +300,13 @@ pub(super) fn cease_to_listen(call: &mut Call<'_, '_>) {
     settle(call.session);
 }
 
-/// MONITOR. Its answer waits until all that ran before it has ended.
+/// MONITOR. Its reply waits until every earlier command has ended.
 fn monitor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if call.n_in_transaction.is_some() {
         return Err(CommandError::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
     let session = &mut *call.session;
-    // A client that monitors already gets no answer, as in Redis.
+    // As in Redis, a monitoring client gets no reply.
     if !session.record.listens(Listens::ToCommands) {
         session.record.set_listens(Listens::ToCommands, true);
         call.server.add_monitor(session.origin.thread);
@@ -318,8 +318,9 @@ fn monitor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// Has a monitoring client be shown commands from here on, or not: unlike messages and invalidations, what it
-/// is shown counts as replies, which CLIENT REPLY OFF drops.
+/// Starts or stops showing commands to a monitoring client.
+///
+/// Unlike messages and invalidations, these lines count as replies, which CLIENT REPLY OFF drops.
 pub(super) fn show_commands(call: &mut Call<'_, '_>, are_shown: bool) {
     let session = &mut *call.session;
     if session.record.listens(Listens::ToCommands) {
@@ -353,7 +354,9 @@ fn leave(call: &mut Call<'_, '_>, kind: TopicKind, name: &[u8]) {
     thread.notify(session.origin.thread, Notification::Left(session.origin.slot, kind, name));
 }
 
-/// Takes a connection of a thread from a channel's subscribers, with the channel's shard held.
+/// Removes a connection of a thread from a channel's subscribers.
+///
+/// The channel's shard is held.
 pub(crate) fn leave_channel(
     server: &Server,
     held: &mut Held<'_, Job>,
@@ -367,24 +370,26 @@ pub(crate) fn leave_channel(
     }
 }
 
-/// Whether a command makes its client hear of keyspace events, or not any more, by channels that it names.
+/// Whether a command changes its client's subscriptions to keyspace events.
+///
+/// The words name the channels.
 pub(crate) fn joins_or_leaves_events(command: &Registered, words: Words<'_>) -> bool {
     command.has(Flags::WHILE_SUBSCRIBED)
         && !command.spec.keys.0.is_empty()
         && words.iter().skip(1).any(|name| TopicKind::Channel.meets_events(name))
 }
 
-/// The shards of the channels that a client is subscribed to.
+/// Returns the shards of the channels to which a client is subscribed.
 pub(crate) fn subscribed_routes(server: &Server, own: &Subscriptions) -> impl Iterator<Item = ShardId> {
     own.channels().into_iter().map(|(_, name)| server.keyspace.router().route(&name).shard)
 }
 
-/// Makes known how much a client is subscribed to now.
+/// Publishes the number of a client's subscriptions.
 fn settle(session: &mut Session) {
     session.publish_subscriptions();
 }
 
-/// Writes the answer to one channel or pattern of a command.
+/// Writes the reply for one channel or pattern of a command.
 fn confirm(reply: &mut Reply<'_>, session: &Session, title: &str, kind: TopicKind, name: Option<&[u8]>) {
     let n_of = |kind| session.record.topics.n_of(kind);
     let n = match kind {
@@ -410,7 +415,7 @@ fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, k
     let notification = |to, notification| thread.notify(to, notification);
     let n = server.pubsub.publish(kind, channel.bytes, payload, publisher, audience, notification);
     if session.record.listens(Listens::ToTopics) {
-        // The message may be for the client itself: it comes right behind the reply.
+        // The message may be for the client itself: it follows directly after the reply.
         session.ask(Request::ReadNotifications);
     }
     thread.charge(session);
@@ -457,8 +462,9 @@ fn count_subscribers(
     Ok(())
 }
 
-/// Whether a client may do nothing but change its subscriptions: in RESP2, messages could not be told from
-/// replies.
+/// Whether a client may only change its subscriptions.
+///
+/// In RESP2 it could not tell messages from replies.
 pub(crate) fn is_confined(session: &Session) -> bool {
     session.resp == Resp::V2 && session.record.listens(Listens::ToTopics)
 }

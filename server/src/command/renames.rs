@@ -1,16 +1,16 @@
-//! `rename-command`: the names by which commands are called in place of their own.
+//! `rename-command`: names that replace commands' own names.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{catalog::shown, config::RenamedCommand};
 
-/// The names by which commands are called, by their own; none for those that are hidden.
+/// The names that clients use, by the commands' own names; `None` for hidden commands.
 pub(super) type CalledNames = HashMap<&'static str, Option<Vec<u8>>>;
 
-/// What `rename-command` makes of commands' own names.
+/// Applies `rename-command` to the commands' own names.
 ///
 /// # Errors
-/// If a command does not exist, or the new name is taken, in Redis's words.
+/// If a command does not exist, or a new name is taken. The error has Redis's words.
 pub(super) fn called_names(
     own: impl Iterator<Item = &'static str>,
     renamed: &[RenamedCommand],

@@ -1,11 +1,11 @@
-//! What the analysis of scripts is told of commands.
+//! Facts about commands for the analysis of scripts.
 
 use braid_script::analysis::{Command, Commands, KeysAt as Told, Reach};
 
 use super::{Run, table::CommandTable};
 use crate::catalog::{Flags, KeySpec, KeysAt};
 
-/// The rows of the table.
+/// The command table as the analysis reads it.
 pub(super) struct Rows(pub &'static CommandTable);
 
 impl Commands for Rows {
@@ -13,7 +13,7 @@ impl Commands for Rows {
         let command = self.0.command(name)?;
         let row = match subcommand {
             Some(subcommand) if command.has_subcommands() => self.0.subcommand(command, subcommand)?,
-            // Any of them: their keys are in different places.
+            // It may be any subcommand, and their keys are in different positions.
             None if command.has_subcommands() => {
                 return Some(Command { writes: true, reach: Reach::Keyspace });
             }

@@ -1,4 +1,4 @@
-//! EVAL and its kin, and SCRIPT. How a script runs is told in [`crate::run::script`].
+//! EVAL, related commands and SCRIPT. [`crate::run::script`] describes how a script runs.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::{
     shared::server::Server,
 };
 
-/// The keys that a script declares: the second argument says how many.
+/// Returns the keys that a script declares. The second argument is their number.
 pub(super) const fn declared(used: KeyUse) -> [KeySpec; 1] {
     [KeySpec { at: KeysAt::Counted { count: 2, step: 1 }, used }]
 }
 
-/// What runs a script.
+/// Base of commands that run a script.
 pub(super) const RUNS: CommandSpec = CommandSpec {
     arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT
@@ -33,7 +33,7 @@ pub(super) const RUNS: CommandSpec = CommandSpec {
     complexity: "Depends on the script that is executed.",
     ..CommandSpec::ROW
 };
-/// What runs one that only reads.
+/// Base of commands that run a read-only script.
 pub(super) const READS: CommandSpec = CommandSpec {
     flags: Flags::READONLY
         .and(Flags::NOSCRIPT)
@@ -201,7 +201,7 @@ fn script_kill(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> O
     Ok(())
 }
 
-/// What has run for longer than `busy-reply-threshold`.
+/// Returns the scripts and functions that have run for longer than `busy-reply-threshold`.
 pub(super) fn busy_programs(call: &Call<'_, '_>) -> Vec<&'static Running> {
     let now = call.server.clock.uptime_millis();
     let Some(threshold) = call.server.config.load().busy_reply_threshold else { return Vec::new() };
@@ -211,7 +211,7 @@ pub(super) fn busy_programs(call: &Call<'_, '_>) -> Vec<&'static Running> {
     call.thread.server().threads.iter().map(|peer| &peer.program).filter(is_busy).collect()
 }
 
-/// Ends the scripts, or the functions, that have run for longer than `busy-reply-threshold`.
+/// Kills the scripts, or the functions, that have run for longer than `busy-reply-threshold`.
 pub(super) fn kill(call: &Call<'_, '_>, functions: bool) -> Outcome {
     let busy = busy_programs(call);
     let wanted = || busy.iter().filter(|program| program.is_function() == functions);
@@ -222,14 +222,14 @@ pub(super) fn kill(call: &Call<'_, '_>, functions: bool) -> Outcome {
             false => CommandError::text(BUSY_FUNCTION),
         });
     }
-    // All of them are told.
+    // Each of them is told, even after a refusal.
     if wanted().fold(false, |any, program| program.kill() | any) { Ok(()) } else { Err(unkillable()) }
 }
 
-/// What clients are told that want the keys of a script that runs for too long.
+/// The error for clients that need the keys of a long-running script.
 pub(crate) const BUSY_SCRIPT: &str =
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
-/// The same of a function.
+/// The error for clients that need the keys of a long-running function.
 pub(crate) const BUSY_FUNCTION: &str =
     "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
 
@@ -247,7 +247,7 @@ fn unkillable() -> CommandError {
 /// Makes a script known, if it compiles.
 ///
 /// # Errors
-/// If it does not.
+/// If it does not compile.
 pub(crate) fn learn_script(
     server: &Server,
     table: &'static CommandTable,

@@ -342,7 +342,7 @@ fn smove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         return Ok(());
     };
     let was_there = is_member(Some(SetRef::of(source, now)?), member);
-    // Both are looked at before either is changed.
+    // Both sets are checked before either is changed.
     call.shard_of(&to).peek(&to).map(|destination| SetRef::of(destination, now)).transpose()?;
     if was_there && from.bytes != to.bytes {
         if let Some(mut set) = call.shard_of(&from).value_mut::<SetType>(&from, Event::SRem)? {
@@ -389,7 +389,7 @@ fn spop_many(shard: &mut Shard, key: &Key<'_>, mut args: Args<'_>, reply: &mut R
     if count >= n_members {
         write_members(set.as_ref(), reply);
         drop(set);
-        // Redis answers this as it answers SUNION, and counts it so.
+        // Redis counts and replies here as it does for SUNION.
         shard.look(key);
         if shard.remove(key, Event::SPop) {
             shard.count_further(n_members - 1);
@@ -490,7 +490,7 @@ fn sdiffstore(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     combine_and_store(call, args, (Operation::Difference, Event::SDiffStore), reply)
 }
 
-/// The destination may be one of the sources: it is written when all of them have been read.
+/// Stores a combination of sets. A destination that is also a source is written after it was read.
 fn combine_and_store(
     call: &mut Call<'_, '_>,
     mut args: Args<'_>,
@@ -540,13 +540,13 @@ fn sintercard(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
         limit = given.ok_or(CommandError::text("ERR LIMIT can't be negative"))?;
     }
     let sources = Sources::share(call, keys.map(|key| (key, KeyRole::Source)), check_source)?;
-    // 0 is no limit.
+    // 0 sets no limit.
     let limit = if limit == 0 { usize::MAX } else { limit };
     reply.integer(intersection(&sources.views(source_set)).take(limit).count() as i64);
     Ok(())
 }
 
-/// A source of a command as a set, if the key exists.
+/// Returns a source of a command as a set, if the key exists.
 fn source_set(entry: Option<EntryRef<'_>>, now: Millis) -> Result<Option<SetRef<'_>>, StorageError> {
     entry.map(|entry| SetRef::of(entry, now)).transpose()
 }
@@ -566,11 +566,11 @@ fn sscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     Ok(())
 }
 
-/// Writes the members from a cursor on, behind the cursor to go on from.
+/// Writes the next cursor and then the members from a cursor onwards.
 fn scan(set: SetRef<'_>, cursor: u64, options: &ScanOptions<'_>, reply: &mut Reply<'_>) {
     let (mut found, mut n) = (Vec::new(), 0);
     let mut members = Reply::new(&mut found, reply.version());
-    // A number that no SSCAN has given stands for the start.
+    // An invalid cursor means the start.
     let from = Position::decode(cursor).unwrap_or_default();
     let next = set.scan(from, options.count(), &mut |member| {
         if options.wants(member) {

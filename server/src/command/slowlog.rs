@@ -1,4 +1,4 @@
-//! SLOWLOG and COMMANDLOG: the commands that took long, or had a large request or reply.
+//! SLOWLOG and COMMANDLOG: commands that took long, or had a large request or reply.
 
 use braid_protocol::{number::parse_i64, reply::Reply};
 
@@ -152,7 +152,7 @@ const COMMANDLOG_HELP: &[&str] = &[
     "    Reset the specified type of commandlog.",
 ];
 
-/// How many entries SLOWLOG GET returns unless it is told.
+/// Default number of entries that SLOWLOG GET returns.
 const DEFAULT_COUNT: usize = 10;
 
 fn slowlog_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -200,7 +200,7 @@ fn commandlog_reset(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
     Ok(())
 }
 
-/// A number of entries; -1 stands for all.
+/// Reads a number of entries; -1 means all.
 fn count(word: &[u8]) -> Result<usize, CommandError> {
     match parse_i64(word) {
         Some(-1) => Ok(usize::MAX),

@@ -63,7 +63,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
-/// Whether BY or GET names keys by a pattern: those can live anywhere.
+/// Whether BY or GET contains a pattern of keys, which may be in any shard.
 fn has_key_pattern(words: Words<'_>) -> bool {
     (2..words.len()).any(|at| {
         let option = words.get(at - 1);
@@ -72,7 +72,7 @@ fn has_key_pattern(words: Words<'_>) -> bool {
     })
 }
 
-/// Whether the client may read the keys that BY and GET reach for: those can be any.
+/// Whether the client may read the keys of BY and GET, which may be any.
 fn may_read_others(call: &Call<'_, '_>, words: Words<'_>) -> bool {
     match call.table.find(words) {
         Found::Command(command) => acl::may_read_any_key(call.session, command, words),
@@ -80,7 +80,7 @@ fn may_read_others(call: &Call<'_, '_>, words: Words<'_>) -> bool {
     }
 }
 
-/// What is asked for.
+/// The arguments of SORT.
 struct Request<'a> {
     by: Option<&'a [u8]>,
     get: SmallVec<[&'a [u8]; 4]>,
@@ -134,12 +134,12 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// `BY nosort`, or any other word without a star: the order stays.
+    /// Whether the order stays, as with `BY nosort` or any other word without a star.
     fn keeps_order(&self) -> bool {
         self.by.is_some_and(|pattern| !pattern.contains(&b'*'))
     }
 
-    /// The places of `n` sorted elements that are given.
+    /// Returns the positions among `n` sorted elements that LIMIT selects.
     fn places(&self, n: usize) -> std::ops::Range<usize> {
         let Some((offset, count)) = self.limit else { return 0..n };
         let start = usize::try_from(offset.max(0)).unwrap_or(usize::MAX).min(n);
@@ -188,7 +188,7 @@ fn run(call: &mut Call<'_, '_>, key: &Key<'_>, request: &Request<'_>, reply: &mu
     Ok(())
 }
 
-/// The elements of a list, a set or a sorted set, in its order.
+/// Returns the elements of a list, a set or a sorted set, in its order.
 fn elements(entry: EntryRef<'_>, now: Millis) -> Result<Vec<Element<'_>>, StorageError> {
     Ok(match entry.kind() {
         Kind::List => ListRef::of(entry, now)?.elements_from(0).collect(),
@@ -200,14 +200,14 @@ fn elements(entry: EntryRef<'_>, now: Millis) -> Result<Vec<Element<'_>>, Storag
     })
 }
 
-/// Puts elements in order, and takes those that are given.
+/// Sorts the elements, and keeps those that LIMIT selects.
 fn sorted<'e>(
     call: &mut Call<'_, '_>,
     request: &Request<'_>,
     kind: Option<Kind>,
     mut elements: Vec<Element<'e>>,
 ) -> Result<Vec<Element<'e>>, CommandError> {
-    // What is stored must not depend on the order in which a set happens to lie.
+    // A stored result must not depend on the order of elements within a set.
     let must_be_the_same = request.store.is_some() || call.is_in_script;
     let must_sort = kind == Some(Kind::Set) && must_be_the_same && request.keeps_order();
     let by = request.by.filter(|pattern| pattern.contains(&b'*'));
@@ -236,7 +236,7 @@ fn directed(order: Ordering, descending: bool) -> Ordering {
     if descending { order.reverse() } else { order }
 }
 
-/// What is missing comes first.
+/// Sorts by text. Missing texts come first.
 fn sort_by_text(
     call: &mut Call<'_, '_>,
     by: Option<&[u8]>,
@@ -254,7 +254,7 @@ fn sort_by_text(
     elements.extend(weighted.into_iter().map(|(_, element)| element));
 }
 
-/// What is missing counts as 0, and what is equal is ordered by its text.
+/// Sorts by number. Missing numbers count as 0, and equal ones are ordered by the elements' texts.
 fn sort_by_number(
     call: &mut Call<'_, '_>,
     by: Option<&[u8]>,
@@ -275,7 +275,7 @@ fn sort_by_number(
     }
     weighted.sort_by(|(one, text), (other, other_text)| {
         let order = one.total_cmp(other);
-        // Zeros are equal, whatever their sign.
+        // Zeros are equal, regardless of their sign.
         let order = if one == other { compare_texts(*text, *other_text) } else { order };
         directed(order, descending)
     });
@@ -284,8 +284,10 @@ fn sort_by_number(
     Ok(())
 }
 
-/// A text as a number, as C reads one: it ends at a zero byte, blanks may lead, nothing is 0, and what is too
-/// small to be held exactly is out of range.
+/// Returns a text as a number, as C reads it.
+///
+/// It ends at a zero byte, leading blanks are skipped, and an empty text is 0. A subnormal number is out of
+/// range.
 fn weight_of(element: Element<'_>) -> Option<f64> {
     match element {
         Element::Integer(integer) => Some(integer as f64),
@@ -296,7 +298,9 @@ fn weight_of(element: Element<'_>) -> Option<f64> {
     }
 }
 
-/// The text that a pattern means for an element: a string, or the field of a hash that stands behind `->`.
+/// Returns the text that a pattern selects for an element.
+///
+/// It is a string, or the field of a hash after `->`.
 fn look_up(call: &mut Call<'_, '_>, pattern: &[u8], element: Element<'_>) -> Option<Vec<u8>> {
     if pattern == b"#" {
         return Some(element.to_vec());
@@ -317,7 +321,7 @@ fn look_up(call: &mut Call<'_, '_>, pattern: &[u8], element: Element<'_>) -> Opt
     }
 }
 
-/// Writes the elements, or what GET makes of them.
+/// Writes the elements, or the texts that GET selects for them.
 fn write(call: &mut Call<'_, '_>, request: &Request<'_>, sorted: &[Element<'_>], reply: &mut Reply<'_>) {
     reply.array(sorted.len() * request.get.len().max(1));
     for &element in sorted {
@@ -333,7 +337,7 @@ fn write(call: &mut Call<'_, '_>, request: &Request<'_>, sorted: &[Element<'_>],
     }
 }
 
-/// Stores what would be given as a list, over whatever the key held; says how long it is.
+/// Stores the result as a list that replaces the key's value, and returns its length.
 fn store(
     call: &mut Call<'_, '_>,
     request: &Request<'_>,

@@ -570,7 +570,7 @@ fn zincrby(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     read_and_add(shard, args, AddOptions { rule, ..AddOptions::default() }, reply)
 }
 
-/// Adds what the arguments say, to options that the command has without being told.
+/// Adds the arguments' members, with options that the command implies.
 fn read_and_add(
     shard: &mut Shard,
     mut args: Args<'_>,
@@ -587,15 +587,15 @@ fn read_and_add(
     add_members(shard, &key, options, &members, reply)
 }
 
-/// Scores and the members that are given them.
+/// Scores and their members.
 pub(super) type Members<'a> = SmallVec<[(f64, &'a [u8]); 4]>;
 
-/// What may stand before the scores in ZADD.
+/// The options of ZADD before the scores.
 #[derive(Clone, Copy, Default)]
 pub(super) struct AddOptions {
     /// NX, XX, GT, LT and INCR.
     pub rule: AddRule,
-    /// CH: members with another score than before are counted, not only new ones.
+    /// CH: counts members with a changed score, and not only new ones.
     pub counts_changed: bool,
 }
 
@@ -644,8 +644,9 @@ impl AddOptions {
     }
 }
 
-/// Gives members their scores, and replies how many are new; or, if scores are incremented, what the one
-/// member's is now.
+/// Sets the scores of members, and replies with the number of new ones.
+///
+/// With INCR it replies with the new score of the only member.
 pub(super) fn add_members(
     shard: &mut Shard,
     key: &Key<'_>,
@@ -736,7 +737,7 @@ fn zrevrank(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     tell_rank(shard, args, End::Highest, "zrevrank", reply)
 }
 
-/// Replies how many members are between a member and an end.
+/// Replies with the number of members between a member and an end.
 fn tell_rank(
     shard: &mut Shard,
     mut args: Args<'_>,
@@ -788,7 +789,7 @@ fn pop(shard: &mut Shard, mut args: Args<'_>, end: End, reply: &mut Reply<'_>) -
     let count = count.map(|count| read_count(count).ok_or(NOT_POSITIVE)).transpose()?;
     match (shard.value_mut::<SortedSetType>(&key, pop_event(end))?, count) {
         (None, _) => reply.array(0),
-        // One member that was not counted is not a list of one.
+        // Without a count, the reply is not a list of pairs.
         (Some(mut set), None) => {
             reply.array(2);
             pop_one(&mut set, end, reply);
@@ -804,7 +805,7 @@ fn pop(shard: &mut Shard, mut args: Args<'_>, end: End, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// What taking a member from an end is.
+/// Returns the event of removing a member from an end.
 fn pop_event(end: End) -> Event {
     match end {
         End::Lowest => Event::ZPopMin,
@@ -817,7 +818,7 @@ fn pop_one(set: &mut SortedSetMut<'_>, end: End, reply: &mut Reply<'_>) {
     set.pop(end, 1, |scored| write_scored(scored, reply));
 }
 
-/// Removes members, and writes each with its score in an array of its own.
+/// Removes members, and writes each one and its score as an array.
 fn pop_nested(set: &mut SortedSetMut<'_>, end: End, count: usize, reply: &mut Reply<'_>) {
     reply.array(set.as_ref().len().min(count));
     set.pop(end, count, |scored| {
@@ -837,7 +838,7 @@ fn bzmpop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     let mut first = args;
     args.next()?;
     let pop = MultiplePop::read(args)?;
-    // As in Redis, the timeout is looked at last.
+    // As in Redis, the timeout is checked last.
     let timeout = first.timeout(call.now)?;
     if pop.run(call, reply)? {
         return Ok(());
@@ -865,7 +866,7 @@ fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: End, reply: &mut R
     })
 }
 
-/// The command that pops from an end and does not wait.
+/// Returns the name of the command that pops from an end without waiting.
 fn pop_name(end: End) -> &'static [u8] {
     match end {
         End::Lowest => b"ZPOPMIN",
@@ -873,9 +874,9 @@ fn pop_name(end: End) -> &'static [u8] {
     }
 }
 
-/// What ZMPOP is to do.
+/// The arguments of ZMPOP.
 struct MultiplePop<'a> {
-    /// The arguments from the first key on.
+    /// The arguments from the first key onwards.
     keys: Args<'a>,
     n_keys: usize,
     end: End,
@@ -894,8 +895,9 @@ impl<'a> MultiplePop<'a> {
         Ok(Self { keys, n_keys, end, count })
     }
 
-    /// Removes members of the first set that is not missing and writes its key with them; says whether there
-    /// is one.
+    /// Removes members of the first existing set, and writes its key with them.
+    ///
+    /// Returns whether there is such a set.
     fn run(&self, call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
         let mut keys = self.keys;
         for _ in 0..self.n_keys {
@@ -917,7 +919,7 @@ impl<'a> MultiplePop<'a> {
     }
 }
 
-/// Reads what follows the keys in ZMPOP.
+/// Reads the arguments of ZMPOP after the keys.
 fn read_pop_options(mut args: Args<'_>) -> Result<(End, usize), CommandError> {
     let end = if args.tag("MIN") {
         End::Lowest
@@ -980,7 +982,7 @@ fn zrandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-/// `count` different numbers below `n`, ascending, each choice as likely as any other.
+/// Returns `count` different numbers below `n`, ascending. All choices are equally likely.
 fn choose(n: usize, count: usize) -> Vec<usize> {
     if count > n / 3 {
         let mut n_wanted = count;
@@ -991,8 +993,8 @@ fn choose(n: usize, count: usize) -> Vec<usize> {
         };
         return (0..n).filter(is_chosen).collect();
     }
-    // By Floyd ("A sample of brilliance", Communications of the ACM 30, 1987): the last number is for those
-    // that were drawn before.
+    // Floyd's algorithm ("A sample of brilliance", Communications of the ACM 30, 1987). A number that was
+    // already drawn is replaced by the last possible one.
     let mut chosen = HashSet::with_capacity(count);
     for last in n - count..n {
         let drawn = random_below(last + 1);
@@ -1022,7 +1024,7 @@ fn zscan(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     Ok(())
 }
 
-/// Writes the members from a cursor on, behind the cursor to go on from.
+/// Writes the next cursor and then the members from a cursor onwards.
 fn scan(
     set: SortedSetRef<'_>,
     cursor: u64,
@@ -1032,7 +1034,7 @@ fn scan(
 ) {
     let (mut found, mut n) = (Vec::new(), 0);
     let mut members = Reply::new(&mut found, reply.version());
-    // A number that no ZSCAN has given stands for the start.
+    // An invalid cursor means the start.
     let from = Position::decode(cursor).unwrap_or_default();
     let mut visit = |scored: Scored<'_>| {
         if !options.wants(scored.member) {
@@ -1041,7 +1043,7 @@ fn scan(
         write_element(scored.member, &mut members);
         n += 1;
         if with_scores {
-            // A scan gives texts, in RESP3 too.
+            // ZSCAN replies with texts, in RESP3 too.
             format_f64(scored.score(), |text| members.bulk(text));
             n += 1;
         }
@@ -1066,7 +1068,7 @@ fn begin_list(n: usize, with_scores: bool, reply: &mut Reply<'_>) {
     if with_scores { reply.pairs(n) } else { reply.array(n) }
 }
 
-/// Writes a member of a list that [`begin_list`] has begun.
+/// Writes a member of a list that [`begin_list`] began.
 fn write_listed(scored: Scored<'_>, with_scores: bool, reply: &mut Reply<'_>) {
     if with_scores {
         reply.pair();
@@ -1087,8 +1089,9 @@ fn write_list<'a>(
     members.for_each(|scored| write_listed(scored, with_scores, reply));
 }
 
-/// Puts a set that has been gathered under a key, or removes the key if there is nothing in the set. Gives
-/// the number of members.
+/// Stores a computed set under a key. An empty set removes the key.
+///
+/// Returns the number of members.
 pub(super) fn store(call: &mut Call<'_, '_>, key: &Key<'_>, set: Sorted, event: Event) -> usize {
     let n = set.len();
     let entry = set.into_entry(key.bytes, call.server.keyspace.thresholds());

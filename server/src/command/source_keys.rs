@@ -50,7 +50,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// The values, each converted by `of`. It succeeds for what `share` has checked.
+    /// Returns the values, converted by `of`, which succeeds because `share` has checked them.
     pub(super) fn views<'s, T>(
         &'s self,
         of: fn(Option<EntryRef<'s>>, Millis) -> Result<T, StorageError>,

@@ -1,4 +1,4 @@
-//! What a row of the command table says.
+//! The row of a command in the command table.
 
 use braid_protocol::reply::Reply;
 use braid_storage::{Db, Shard};
@@ -12,79 +12,86 @@ use crate::{
     client::sweep::{Step, Sweep},
 };
 
-/// One command: everything that the dispatcher, MULTI, COMMAND, access control, cluster slots, statistics and
-/// the documents need to know, beside its handler.
+/// One command: its handler, and everything that other code and the documents know about it.
+///
+/// That code is the dispatcher, MULTI, COMMAND, access control, cluster slots and statistics.
 pub struct CommandSpec {
-    /// Lower case.
+    /// The name, in lower case.
     pub name: &'static str,
-    /// How many arguments, the name included.
+    /// The number of words, the name included.
     pub arity: Arity,
-    /// Properties.
+    /// The command's properties.
     pub flags: Flags,
-    /// Where its keys are.
+    /// The positions and uses of its keys.
     pub keys: Keys,
-    /// Which of its words are channels that the client must have a right to.
+    /// The words that are channels to which the client needs a right.
     pub channels: Channels,
-    /// Which members it reaches for of the collection that its key holds, if it does: those are fetched
-    /// ahead.
+    /// The members that it will use of its key's collection, if it has one. They are prefetched.
     pub members: Option<MembersAt>,
-    /// Whether it is answered that the last snapshot has failed, as writes are: whoever watches over the
-    /// server looks at that.
+    /// Whether it fails after a failed snapshot, as writes do. Programs that watch the server rely on that.
     pub tells_of_failed_saves: bool,
-    /// How the log is told what it has changed.
+    /// The way in which its changes enter the change stream.
     pub log: Log,
-    /// Where it runs, and what runs.
+    /// Its handler, and the shards that the handler needs.
     pub run: Run,
-    /// What its work grows with.
+    /// The growth of its work with the data.
     pub work: Work,
-    /// Whether a command of these words reaches for keys that cannot be known before it runs: then it takes
-    /// all shards.
+    /// Whether a command with these words may use keys that are not known before.
+    ///
+    /// Such a command takes all shards.
     pub roams: Option<fn(Words<'_>) -> bool>,
-    /// The database of the key at a position among its words, where that is not the selected one.
+    /// Returns the database of the key at a position, if not the selected one.
     pub database_of: Option<fn(Words<'_>, usize) -> Option<Db>>,
-    /// The Redis version (or `valkey x.y`) that introduced it.
+    /// The version of Redis (or `valkey x.y`) that introduced it.
     pub since: &'static str,
-    /// The family.
+    /// Its group in COMMAND DOCS.
     pub group: Group,
     /// The arguments after the name, in the notation of Redis's manual.
     pub syntax: &'static str,
-    /// One sentence.
+    /// A summary of one sentence.
     pub summary: &'static str,
-    /// Time in O notation.
+    /// Its time complexity in O notation.
     pub complexity: &'static str,
-    /// The categories of access control in place of those that its group gives; flags add theirs in either
-    /// case.
+    /// Categories of access control that replace those of its group. Flags add theirs in either case.
     pub categories: Option<Categories>,
-    /// What `COMMAND INFO` tells proxies about merging replies, and tools about comparing them.
+    /// Tips of `COMMAND INFO`: for proxies about merging replies, for tools about comparing them.
     pub tips: &'static [&'static str],
-    /// Why it should no longer be used, if that is so.
+    /// Its deprecation, if it is deprecated.
     pub deprecated: Option<Deprecation>,
-    /// Subcommands, each a row of its own. Their `name` is the second word, their arity counts both.
+    /// Subcommands, each a row of its own. Their `name` is the second word, and their arity counts both
+    /// words.
     pub subcommands: &'static [CommandSpec],
 }
 
-/// Logs what a command of this row and these words has done to the keys that it writes.
+/// Records the effect of a command on the keys that it writes.
 pub type LogAs = fn(&mut Call<'_, '_>, &CommandSpec, Words<'_>);
 
-/// How the log is told what a command has changed. A command that has changed nothing is not logged.
+/// The way in which a command's changes are recorded.
+///
+/// A command without changes has no record.
 #[derive(Clone, Copy)]
 pub enum Log {
-    /// In its own words: on the same data they do the same, at any time and on any server that knows the
-    /// command. Of a transaction or a script, in those of its commands.
+    /// With its own words. On the same data they have the same effect, at any time and on any server that
+    /// knows the command. A transaction or a script is recorded with the words of its commands.
     Verbatim,
-    /// In its own words, whether it has changed anything or not, as Redis does.
+    /// With its own words, even if it has changed nothing, as in Redis.
     Always,
-    /// In its own words if it has so many: further ones are options, with which it is logged as that says.
+    /// With its own words if there are this many. Further words are options, with which the function records
+    /// it.
     PlainOr(usize, LogAs),
-    /// In those that say what its keys hold now: its own are relative to the time, leave something to chance,
-    /// or are not known to Redis 7.0.
+    /// With words that set the present values of its keys. Its own words depend on the time or on chance, or
+    /// Redis 7.0 does not know them.
     As(LogAs),
-    /// In those that its handler gives, for one of these reasons: only it knows what it has done.
+    /// With words from its handler, which alone knows its changes.
+    ///
+    /// The reasons not to use its own words are the same.
     Given,
 }
 
 impl Log {
-    /// Whether a command of so many words is logged in these, if it has changed anything.
+    /// Whether a command of `n_words` words is recorded with its own words.
+    ///
+    /// This assumes that it has changed something.
     #[inline]
     pub fn is_verbatim(&self, n_words: usize) -> bool {
         match self {
@@ -95,62 +102,67 @@ impl Log {
     }
 }
 
-/// Reads the arguments of a command that visits the shards in turn.
+/// A function that reads the arguments of a sweep.
 pub type BeginSweep = fn(&mut Call<'_, '_>, Args<'_>) -> Result<Sweep, CommandError>;
 
-/// The most keys that one part of a command takes which [gives up its shards between
-/// parts](GaveUp::BetweenParts).
+/// The most keys in one part of a command that [releases its shards between parts](GaveUp::BetweenParts).
 pub const PART_KEYS: usize = 256;
 
-/// Where a command runs.
+/// The shards that a command runs on, with its handler.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// On no shard: it only touches the session and the server.
+    /// No shard: it uses only the session and the server.
     Session(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On the shard of its first key, which is its only one.
+    /// The shard of its first key, which is its only one.
     Shard(fn(&mut Shard, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On the shards of all its keys, held together.
+    /// The shards of all its keys, held together.
     Transaction(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On the shards of at most [`PART_KEYS`] of its keys, held together, and then on those of the next ones.
+    /// The shards of up to [`PART_KEYS`] of its keys, held together.
+    ///
+    /// Then it takes the shards of the next keys.
     InParts(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On the shards of the last [`PART_KEYS`] keys that the client watches, and of the channels that it
-    /// [`LEAVES`](Flags::LEAVES).
+    /// The shards of the client's last watched keys, and of some channels.
+    ///
+    /// There are up to [`PART_KEYS`] such keys. The channels are those that it [`LEAVES`](Flags::LEAVES).
     Own(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// EXEC: the commands of the client's transaction, on the shards of their keys and of those that it
-    /// watches, held together.
+    /// The shards of the commands in the client's transaction, held together.
+    ///
+    /// This is EXEC. It also holds the shards of the client's watched keys.
     Queue,
-    /// A script, on the shards of the keys that it declares or is known to reach for, held together; others
-    /// join while it runs.
+    /// The shards of a script's keys, held together.
+    ///
+    /// The keys are those that the script declares or is predicted to use. Other shards are added while it
+    /// runs.
     Script(ScriptIn),
-    /// On all shards, held together.
+    /// All shards, held together.
     Everything(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On no shard, but its reply leaves only when every command that ran before it has ended: it sets a flag
-    /// that commands look at under the hold.
+    /// No shard, but its reply leaves only after every earlier command has ended. It sets a flag that
+    /// commands read under the hold.
     Barrier(fn(&mut Call<'_, '_>, Args<'_>, &mut Reply<'_>) -> Outcome),
-    /// On one shard after the other, each at a moment of its own.
+    /// One shard after the other, each at its own time.
     EachShard {
         /// Reads the arguments.
         begin: BeginSweep,
         /// Does one bounded piece of work on the shard the sweep stands at.
         step: fn(&mut Sweep, &mut Shard) -> Step,
     },
-    /// A container: only its subcommands run.
+    /// None: a container, of which only the subcommands run.
     Container,
 }
 
-/// What the first argument of a command that runs a script is.
+/// The meaning of a script command's first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptIn {
     /// The script's text.
     Text,
-    /// The digest of one that is known.
+    /// The digest of a known script.
     Digest,
     /// The name of a function.
     Function,
 }
 
 impl CommandSpec {
-    /// A row with nothing filled in, to build rows on.
+    /// A row without content, as a base for other rows.
     pub const ROW: CommandSpec = CommandSpec {
         name: "",
         arity: Arity::AtLeast(1),
@@ -175,8 +187,11 @@ impl CommandSpec {
         subcommands: &[],
     };
 
-    /// Whether an append-only file may have it: a write, a script, or a command that scripts may call. What
-    /// scripts may not call belongs to a client or an operator. It would end, pause or change the server that
+    /// Whether an AOF may contain the command.
+    ///
+    /// It may contain writes, scripts, and commands that scripts may call.
+    ///
+    /// Other commands belong to a client or an operator. They would end, pause or change the server that
     /// loads the file.
     pub fn may_be_loaded(&self) -> bool {
         !self.flags.has(Flags::NOSCRIPT) || self.flags.has(Flags::WRITE) || self.group == Group::Scripting

@@ -34,16 +34,16 @@ const HELP: CommandSpec = CommandSpec {
     ..ROW
 };
 
-/// The options of XREAD and XREADGROUP, with how many values each has.
+/// The options of XREAD and XREADGROUP, each with the number of its values.
 const READ_OPTIONS: &[(&str, usize)] = &[("BLOCK", 1), ("COUNT", 1), ("GROUP", 2), ("NOACK", 0)];
 
-/// Keys among the words behind STREAMS, which is the word at `from` or a later one.
+/// Returns the keys after STREAMS, which is the word at `from` or a later one.
 const fn streams_from(from: u8) -> [KeySpec; 1] {
     let at = KeysAt::HalfBehind { keyword: "STREAMS", from, options: READ_OPTIONS };
     [KeySpec { at, used: KeyUse::Read }]
 }
 
-/// The key of a subcommand.
+/// Returns the key of a subcommand.
 const fn second(used: KeyUse) -> [KeySpec; 1] {
     [KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used }]
 }
@@ -372,7 +372,7 @@ fn xadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     let (db, is_logged) = (shard.db(), shard.is_logged());
     let mut stream = shard.value_or_create::<StreamType>(&key, Event::XAdd)?;
     let added = stream.add(options.id, args.rest()).map_err(add_error)?;
-    // What is done to groups, or depends on them, is done again by the options that say so.
+    // Changes that affect groups or depend on them are repeated by recording the options.
     let keeps_options = trim.as_ref().is_some_and(|trim| trim.references != References::Keep);
     if is_logged {
         log_words::added(db, added, args, keeps_options);
@@ -406,7 +406,7 @@ fn xlen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
     Ok(())
 }
 
-/// In which order a range is given.
+/// The order of a range.
 #[derive(Clone, Copy)]
 enum Order {
     Forwards,
@@ -509,7 +509,7 @@ fn xtrim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     Ok(())
 }
 
-/// What may follow the identity in XSETID.
+/// The options of XSETID after the ID.
 #[derive(Default)]
 struct SetIdOptions {
     n_added: Option<u64>,
@@ -538,7 +538,7 @@ impl SetIdOptions {
                 return Err(CommandError::Syntax);
             }
         }
-        // The least identity says nothing.
+        // The least ID means that none is given.
         options.max_deleted = options.max_deleted.filter(|max_deleted| *max_deleted > StreamId::MIN);
         Ok(options)
     }

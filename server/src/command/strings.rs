@@ -404,7 +404,7 @@ fn set(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     Ok(())
 }
 
-/// What may follow the value in SET.
+/// The options of SET after the value.
 #[derive(Default)]
 struct SetOptions<'a> {
     condition: Condition<'a>,
@@ -461,7 +461,7 @@ fn set_with_options(
     Ok(())
 }
 
-/// Decides a condition that does not ask for the value, which then may be of any type.
+/// Whether a condition that does not compare the value is true. The value may have any type.
 fn is_met_by_presence(condition: Condition<'_>, shard: &mut Shard, key: &Key<'_>) -> bool {
     match condition {
         Condition::Missing => shard.peek(key).is_none(),
@@ -510,7 +510,9 @@ fn set_for(
     Ok(())
 }
 
-/// Values that are longer are summed up by MGET: together they may be too much to copy under a hold.
+/// Length above which MGET adds up its values.
+///
+/// Their sum may be too much to copy under a hold.
 const LONG_BYTES: usize = 4096;
 
 fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -533,7 +535,7 @@ fn mget(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outco
             }
             Ok(value) => bulk_or_null(reply, value),
             Err(StorageError::TooMuch) => outcome = Err(StorageError::TooMuch),
-            // What is no string counts as missing.
+            // Values of other types count as missing.
             Err(_) => reply.null(),
         }
     });
@@ -603,14 +605,14 @@ fn msetex(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-/// Counts the keys that exist.
+/// Returns the number of existing keys.
 fn n_present<'k>(call: &mut Call<'_, '_>, pairs: impl Iterator<Item = (&'k [u8], &'k [u8])>) -> usize {
     let mut n = 0;
     for_each_key(call, pairs, |shard, key, _| n += shard.peek(key).is_some() as usize);
     n
 }
 
-/// Takes words two by two, a key and its value.
+/// Splits words into pairs of a key and a value.
 fn pairs<'k>(words: impl Iterator<Item = &'k [u8]>) -> impl Iterator<Item = (&'k [u8], &'k [u8])> {
     let mut words = words;
     std::iter::from_fn(move || Some((words.next()?, words.next()?)))
@@ -660,12 +662,12 @@ fn incrby(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
 
 fn decrby(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    // The least integer has no negative.
+    // The least integer has no opposite.
     let increment = args.int()?.checked_neg().ok_or(CommandError::text("ERR decrement would overflow"))?;
     add(shard, &key, increment, reply)
 }
 
-/// Adds to the integer that a string spells, in place; the text of the sum is made on the stack.
+/// Adds to the integer in a string, in place. The sum's text is made on the stack.
 fn add(shard: &mut Shard, key: &Key<'_>, increment: i64, reply: &mut Reply<'_>) -> Outcome {
     let sum = if let Some(mut string) = shard.string_mut(key, Event::IncrBy)? {
         let value = number::parse_i64(string.bytes()).ok_or(CommandError::NotInteger)?;
@@ -707,11 +709,10 @@ fn getrange(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     Ok(())
 }
 
-/// The bytes from `start` to `end`, the last one included; negative positions count from the end, -1 being
-/// the last byte.
+/// Returns the bytes from `start` to `end`, inclusive. Negative positions count from the end, -1 being the
+/// last byte.
 fn part(bytes: &[u8], start: i64, end: i64) -> &[u8] {
-    // Positions before the beginning count as the beginning, but not if both say that there is nothing
-    // between them.
+    // Positions before the beginning mean the beginning, but not if both are negative and in reverse order.
     if start < 0 && end < 0 && start > end {
         return &[];
     }
@@ -746,7 +747,7 @@ fn written(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     if patch.is_empty() || end > STRING_MAX_BYTES { 0 } else { work::lengthened(look, &key, |_| end) }
 }
 
-/// Errs if a string of so many bytes and some more is longer than strings may be.
+/// Fails if a string of `len` bytes and `more` is longer than strings may be.
 fn check_length(len: usize, more: usize) -> Outcome {
     if len.checked_add(more).is_some_and(|len| len <= STRING_MAX_BYTES) {
         Ok(())
@@ -772,7 +773,7 @@ fn getex(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     }
     let now = shard.now();
     let Some(value) = shard.whole_string(&key)? else {
-        // A missing key has no expiry to set, so not even a wrong one is an error.
+        // A missing key has no expiry to set, so even a wrong one is no error.
         reply.null();
         return Ok(());
     };
@@ -818,7 +819,7 @@ fn lcs(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Ou
     Ok(())
 }
 
-/// What may follow the keys in LCS.
+/// The options of LCS after the keys.
 #[derive(Default)]
 struct LcsOptions {
     length: bool,

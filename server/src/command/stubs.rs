@@ -1,5 +1,6 @@
-//! Commands of what is not there: a cluster, modules, replicas. They answer as a redis-server that was
-//! started without.
+//! Commands of missing features: a cluster, modules, replicas.
+//!
+//! They reply as a redis-server without these features does.
 
 use braid_protocol::reply::Reply;
 
@@ -17,7 +18,7 @@ const CLUSTER_ROW: CommandSpec = CommandSpec {
     ..CommandSpec::ROW
 };
 
-/// What a client of a cluster says of its connection.
+/// Base of commands that a cluster's client sends about its connection.
 const CLUSTER_CLIENT: CommandSpec = CommandSpec {
     arity: Arity::Exactly(1),
     since: "3.0.0",

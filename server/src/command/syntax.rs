@@ -1,27 +1,27 @@
-//! From the notation of Redis's manual to the tree of arguments that `COMMAND DOCS` gives.
+//! Parses the notation of Redis's manual into the argument tree of `COMMAND DOCS`.
 //!
-//! The notation: words in capitals and signs stand for themselves, other words for a value; `[a]` may be left
-//! out; `a | b` is a choice, within `<>` or `[]`; `...` ends a bracket that repeats what it holds or what
-//! stands before it.
+//! In the notation, words in capitals and signs are tokens, and other words are values. `[a]` is optional.
+//! `a | b` is a choice, within `<>` or `[]`. `...` at the end of a bracket repeats its contents or the items
+//! before it.
 
 use std::iter::Peekable;
 
 /// An argument.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Argument<'s> {
-    /// The value's word, or the token in lower case, or the children's names joined.
+    /// The value's word, the token in lower case, or the children's joined names.
     pub name: String,
-    /// What it is.
+    /// The type of the argument.
     pub kind: ArgumentKind,
-    /// The word that stands before it, or that it is.
+    /// The token before a value, or the token itself.
     pub token: Option<&'s str>,
-    /// It may be left out.
+    /// Whether it may be omitted.
     pub optional: bool,
-    /// It may be repeated.
+    /// Whether it may be repeated.
     pub multiple: bool,
-    /// Each repetition has the token again.
+    /// Whether each repetition repeats the token.
     pub multiple_token: bool,
-    /// What it consists of, or is one of.
+    /// Its parts or alternatives.
     pub children: Vec<Argument<'s>>,
 }
 
@@ -37,11 +37,11 @@ pub(super) enum ArgumentKind {
     Double,
     /// A key.
     Key,
-    /// A glob.
+    /// A glob pattern.
     Pattern,
     /// Seconds or milliseconds since 1970.
     UnixTime,
-    /// A word that stands for itself.
+    /// A token.
     PureToken,
     /// One of its children.
     OneOf,
@@ -50,7 +50,7 @@ pub(super) enum ArgumentKind {
 }
 
 impl ArgumentKind {
-    /// As `COMMAND DOCS` prints it.
+    /// Returns the type's name in `COMMAND DOCS`.
     pub fn name(self) -> &'static str {
         match self {
             ArgumentKind::String => "string",
@@ -65,7 +65,7 @@ impl ArgumentKind {
         }
     }
 
-    /// Guesses the type of a value by its word.
+    /// Guesses the type of a value from its word.
     fn of_word(word: &str) -> Self {
         const INTEGERS: &[&str] = &[
             "bit",
@@ -118,7 +118,7 @@ impl ArgumentKind {
     }
 }
 
-/// Reads a row's syntax.
+/// Parses a row's syntax.
 pub(super) fn arguments(syntax: &str) -> Vec<Argument<'_>> {
     let mut pieces = Pieces { rest: syntax }.peekable();
     let mut choice = read_choice(&mut pieces);
@@ -129,7 +129,7 @@ pub(super) fn arguments(syntax: &str) -> Vec<Argument<'_>> {
     }
 }
 
-/// The words, brackets and bars of the notation.
+/// Splits the notation into words, brackets and bars.
 struct Pieces<'s> {
     rest: &'s str,
 }
@@ -151,7 +151,7 @@ impl<'s> Iterator for Pieces<'s> {
     }
 }
 
-/// What the notation says, bracket by bracket.
+/// An element of the notation.
 #[derive(Debug, PartialEq, Eq)]
 enum Item<'s> {
     Token(&'s str),
@@ -165,7 +165,7 @@ enum Item<'s> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sequence<'s> {
     items: Vec<Item<'s>>,
-    /// It ends with `...`.
+    /// Whether it ends with `...`.
     repeats: bool,
 }
 
@@ -188,12 +188,12 @@ fn read_choice<'s>(pieces: &mut Peekable<Pieces<'s>>) -> Vec<Sequence<'s>> {
     choice
 }
 
-/// Whether a word stands for itself: it has no small letter.
+/// Whether a word is a token: it has no small letter.
 fn is_token(word: &str) -> bool {
     !word.contains(|c: char| c.is_ascii_lowercase())
 }
 
-/// The arguments of a sequence, in order.
+/// Returns the arguments of a sequence, in order.
 fn in_sequence<'s>(sequence: &Sequence<'s>) -> Vec<Argument<'s>> {
     let mut arguments: Vec<Argument<'s>> = Vec::new();
     let items = &sequence.items;
@@ -220,7 +220,9 @@ fn in_sequence<'s>(sequence: &Sequence<'s>) -> Vec<Argument<'s>> {
     arguments
 }
 
-/// How many items the first argument takes: a token takes the values behind it.
+/// Returns the number of items in the first argument.
+///
+/// A token includes the values after it.
 fn length_of_run(items: &[Item<'_>]) -> usize {
     if !matches!(items[0], Item::Token(_)) {
         return 1;
@@ -229,7 +231,9 @@ fn length_of_run(items: &[Item<'_>]) -> usize {
     1 + items[1..].iter().take_while(is_value).count()
 }
 
-/// How many items before `at` the bracket at `at` repeats, if it is such a bracket.
+/// Returns how many items before `at` the bracket at `at` repeats.
+///
+/// It is `None` if there is no bracket that repeats items.
 fn repetition(items: &[Item<'_>], at: usize) -> Option<usize> {
     let Some(Item::Optional(choice)) = items.get(at) else { return None };
     let [only] = &choice[..] else { return None };
@@ -237,8 +241,10 @@ fn repetition(items: &[Item<'_>], at: usize) -> Option<usize> {
     (only.repeats && n <= at && items[at - n..at] == only.items).then_some(n)
 }
 
-/// Makes repeatable what `field value [field value ...]` repeats: the last `n_repeated` items, of which the
-/// last `n_own` are `last`, or a part of it, and the others `before`.
+/// Makes the items repeatable that `field value [field value ...]` repeats.
+///
+/// These are the last `n_repeated` items. The last `n_own` of them are `last` or a part of it, and the others
+/// are `before`.
 fn repeated<'s>(
     mut before: Vec<Argument<'s>>,
     mut last: Argument<'s>,
@@ -302,7 +308,7 @@ fn one_of<'s>(choice: &[Sequence<'s>]) -> Argument<'s> {
     Argument { name: joined(&children), kind: ArgumentKind::OneOf, children, ..Argument::default() }
 }
 
-/// A sequence as one argument.
+/// Returns a sequence as one argument.
 fn whole<'s>(sequence: &Sequence<'s>) -> Argument<'s> {
     let mut arguments = in_sequence(sequence);
     let mut argument = if arguments.len() == 1 { arguments.remove(0) } else { block(arguments) };
@@ -322,8 +328,11 @@ fn joined(children: &[Argument<'_>]) -> String {
 mod tests {
     use super::*;
 
-    /// The tree on a line: `name:type`, `=TOKEN`, `?` optional, `+` multiple, `*` with its token, children in
-    /// parentheses.
+    /// Prints the tree on a line.
+    ///
+    /// The form is `name:type`, `=TOKEN`, `?` optional, `+` multiple, `*` with its token.
+    ///
+    /// Children are in parentheses.
     fn shown(syntax: &str) -> String {
         fn one(argument: &Argument<'_>) -> String {
             let mut text = format!("{}:{}", argument.name, argument.kind.name());

@@ -1,4 +1,4 @@
-//! The command table: every family's rows, found by name.
+//! The command table: the rows of every family, found by name.
 
 use std::collections::HashMap;
 
@@ -10,75 +10,77 @@ use crate::{
     catalog::{Args, CommandId, Flags, KeyRights, KeySpec, KeysAt, Words},
 };
 
-/// A row, or a subcommand's row, with what is derived from its place in the table.
+/// A row of the table, with facts derived from its position there.
 pub struct Registered {
-    /// The row.
+    /// The row in its family.
     pub spec: &'static CommandSpec,
-    /// Its number, from 0 without gaps, subcommands included: the index of its statistics.
+    /// Its number, from 0 without gaps, subcommands included. It is the index of its statistics.
     pub id: CommandId,
-    /// The container it is a subcommand of.
+    /// The container of a subcommand.
     pub parent: Option<&'static CommandSpec>,
-    /// `get`, or `client|list`.
+    /// The full name, such as `get` or `client|list`.
     pub full_name: &'static str,
-    /// The name by which it is called: its own, unless `rename-command` gives another.
+    /// The name that clients use: its own, unless `rename-command` sets another.
     pub called: &'static [u8],
-    /// Whether `rename-command` has taken it, or its container, away.
+    /// Whether `rename-command` has removed it or its container.
     pub is_hidden: bool,
     /// Whether its first argument is a key.
     pub first_is_key: bool,
-    /// What right it needs to its first argument, if that is its only key, whatever its other words say.
+    /// The right that it needs to its first argument, if other words do not matter.
+    ///
+    /// It is `None` unless the first argument is its only key.
     pub only_key: Option<KeyRights>,
-    /// Whether it takes many keys, all of which are known from their positions, or declares some for a
-    /// script.
+    /// Whether it has many keys, all with known positions, or declares keys for a script.
     pub names_all_keys: bool,
-    /// Whether it is an argument of its container to Redis, and so counts as that in statistics.
+    /// Whether it is an argument of its container in Redis. Its container then counts it in its statistics.
     pub counts_as_parent: bool,
-    /// By which number, and under which name, access control knows it: its own, or its container's, if it
-    /// counts as that.
+    /// The number by which access control knows it. Its name there is `judged_name`.
+    ///
+    /// Both are those of the container, if that counts the subcommand.
     pub judged_as: CommandId,
     judged_name: &'static &'static str,
     subcommands: HashMap<&'static str, &'static Registered>,
 }
 
 impl Registered {
-    /// Whether it has all of some properties.
+    /// Whether it has all these flags.
     #[inline]
     pub fn has(&self, flags: Flags) -> bool {
         self.spec.flags.has(flags)
     }
 
-    /// Whether it has one of them.
+    /// Whether it has any of these flags.
     #[inline]
     pub fn has_any(&self, flags: Flags) -> bool {
         self.spec.flags.has_any(flags)
     }
 
-    /// Whether a word is the name by which it is called, in either case.
+    /// Whether a word is the name that clients use, in either case.
     #[inline]
     pub fn is_named(&self, word: &[u8]) -> bool {
         self.called.eq_ignore_ascii_case(word)
     }
 
-    /// Whether its second word may name another row.
+    /// Whether its second word may name a subcommand.
     #[inline]
     pub fn has_subcommands(&self) -> bool {
         !self.subcommands.is_empty()
     }
 
-    /// Its subcommands, by name.
+    /// Returns its subcommands, in the order of their numbers.
     pub fn subcommands(&self) -> impl Iterator<Item = &'static Registered> {
         let mut all: Vec<_> = self.subcommands.values().copied().collect();
         all.sort_unstable_by_key(|sub| sub.id);
         all.into_iter()
     }
 
-    /// The rows that its statistics are of: mostly itself alone.
+    /// Returns the rows whose statistics belong to it: usually only itself.
     pub fn counted(&'static self) -> impl Iterator<Item = &'static Registered> + Clone {
         let parts = self.subcommands.values().copied().filter(|sub| sub.counts_as_parent);
         std::iter::once(self).filter(|command| !command.counts_as_parent).chain(parts)
     }
 
-    /// What access control has to know of one of it.
+    /// Returns the facts that access control needs about a command with these words.
     #[inline(always)]
     pub fn asked<'w>(&self, words: Words<'w>) -> Asked<'w> {
         Asked {
@@ -91,20 +93,22 @@ impl Registered {
         }
     }
 
-    /// Its arguments, behind its name.
+    /// Returns a cursor over its arguments, after its name.
     pub fn args<'w>(&self, words: Words<'w>, router: &'w Router, first: Option<Routed>) -> Args<'w> {
         let args = Args::new(words, router, first);
         if self.parent.is_some() { args.after_subcommand() } else { args }
     }
 
-    /// Whether it runs the queue of the client's transaction: its needs, and what it may do, are those of the
-    /// queued commands, too.
+    /// Whether it runs the queue of the client's transaction.
+    ///
+    /// Its needs and rights then include those of the queued commands.
     #[inline]
     pub fn runs_queue(&self) -> bool {
         matches!(self.spec.run, Run::Queue)
     }
 
-    /// Whether tracking remembers the keys that it names: of a script those that its commands read.
+    /// Whether tracking remembers its keys. For a script it remembers the keys that the script's commands
+    /// read.
     #[inline]
     pub fn reads_its_keys(&self) -> bool {
         self.has(Flags::READONLY) && !matches!(self.spec.run, Run::Script(_))
@@ -116,19 +120,19 @@ impl Registered {
         matches!(self.spec.run, Run::Script(_)) && !self.has(Flags::READONLY)
     }
 
-    /// Whether it only contains others.
+    /// Whether it only contains subcommands.
     pub fn is_container(&self) -> bool {
         matches!(self.spec.run, Run::Container)
     }
 }
 
-/// What a name stands for.
+/// The result of looking up a name.
 pub enum Found {
     /// A command, or a subcommand.
     Command(&'static Registered),
-    /// A container without the subcommand that was asked for.
+    /// A container without a subcommand of this name.
     UnknownSubcommand(&'static Registered),
-    /// Nothing.
+    /// No command has this name.
     Unknown,
 }
 
@@ -140,10 +144,10 @@ impl Found {
     }
 }
 
-/// A command by its name.
+/// A command in the hash table of names.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Where the name begins, and how long it is: that tells most from others.
+    /// The beginning and length of the name, which distinguish most names.
     head: Head,
     command: &'static Registered,
 }
@@ -170,19 +174,19 @@ impl Head {
         ((self.bytes ^ self.n_bytes as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
     }
 
-    /// Whether it is all of the name.
+    /// Whether it contains the whole name.
     #[inline]
     fn is_all(self) -> bool {
         self.n_bytes <= size_of::<u64>()
     }
 }
 
-/// Eight bytes with those from A to Z in lower case.
+/// Converts the bytes from A to Z among eight bytes to lower case.
 #[inline]
 fn lower_case(bytes: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x80 * EACH;
-    // Without its highest bit no byte carries into the next.
+    // Without its highest bit no byte carries into the next one.
     let low = bytes & !HIGH;
     let from_a = low + (0x80 - b'A' as u64) * EACH;
     let behind_z = low + (0x7f - b'Z' as u64) * EACH;
@@ -190,13 +194,13 @@ fn lower_case(bytes: u64) -> u64 {
     bytes | is_upper >> 2
 }
 
-/// All commands.
+/// All commands, found by name or number.
 pub struct CommandTable {
-    /// Open addressing over a power of two of places, at most a quarter full.
+    /// A hash table with open addressing. Its size is a power of two, and at most a quarter is used.
     places: Box<[Option<Place>]>,
     all: Vec<&'static Registered>,
     top: Vec<&'static Registered>,
-    /// By full name, whatever they are called.
+    /// Commands by full name, regardless of `rename-command`.
     originally: HashMap<&'static str, &'static Registered>,
 }
 
@@ -237,13 +241,13 @@ impl CommandTable {
         Self { places, all, top, originally }
     }
 
-    /// A command by the full name that it has without `rename-command`, in either case.
+    /// Returns a command by its original full name, in either case.
     pub fn originally(&self, full_name: &[u8]) -> Option<&'static Registered> {
         let full_name = full_name.to_ascii_lowercase();
         std::str::from_utf8(&full_name).ok().and_then(|name| self.originally.get(name)).copied()
     }
 
-    /// Finds a command by the name alone by which it is called, in either case.
+    /// Finds a command by the name that clients use, in either case.
     #[inline]
     pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
         let wanted = Head::of(name);
@@ -257,7 +261,7 @@ impl CommandTable {
         None
     }
 
-    /// Finds what the first word, or the first two, of a command stand for.
+    /// Finds the command that the first word, or the first two words, name.
     #[inline]
     pub fn find(&self, words: Words<'_>) -> Found {
         let Some(command) = self.command(words.get(0)) else { return Found::Unknown };
@@ -266,7 +270,7 @@ impl CommandTable {
         }
         match self.subcommand(command, words.get(1)) {
             Some(sub) => Found::Command(sub),
-            // COMMAND runs without a subcommand, but a second word must be one. DEBUG judges its words
+            // COMMAND runs without a subcommand, but a second word must name one. DEBUG checks its words
             // itself.
             None if command.is_container() || command.spec.arity.admits(1) => {
                 Found::UnknownSubcommand(command)
@@ -275,30 +279,30 @@ impl CommandTable {
         }
     }
 
-    /// A subcommand by its name, in either case.
+    /// Finds a subcommand by its name, in either case.
     pub fn subcommand(&self, command: &'static Registered, name: &[u8]) -> Option<&'static Registered> {
         let name = name.to_ascii_lowercase();
         std::str::from_utf8(&name).ok().and_then(|name| command.subcommands.get(name)).copied()
     }
 
-    /// The command of a number.
+    /// Returns the command with this number.
     #[inline]
     pub fn get(&self, id: CommandId) -> &'static Registered {
         self.all[id.index()]
     }
 
-    /// All commands, subcommands included, by their number.
+    /// Returns all commands, subcommands included, by number.
     pub fn all(&self) -> &[&'static Registered] {
         &self.all
     }
 
-    /// All commands that can be called, without subcommands.
+    /// Returns all commands that can be called, without subcommands.
     pub fn top(&self) -> &[&'static Registered] {
         &self.top
     }
 }
 
-/// What a command is called.
+/// The names of a command.
 struct Names {
     full_name: &'static str,
     called: &'static [u8],
@@ -330,11 +334,11 @@ fn register(
     let names_all_keys = matches!(spec.run, Run::Transaction(_) | Run::InParts(_))
         && first_is_key
         && spec.roams.is_none()
-        // What a subscription needs beside its channels depends on their names.
+        // The shards of a subscription depend on the names of its channels.
         && !spec.flags.has(Flags::WHILE_SUBSCRIBED)
         && spec.keys.0.iter().all(is_position);
     let id = command_id(all.len());
-    // A row that runs, and not without a second word, judges that itself.
+    // A row that runs, but only with a second word, checks that word itself.
     let judging =
         |parent: &&Parent| !matches!(parent.spec.run, Run::Container) && !parent.spec.arity.admits(1);
     let judged = parent.filter(judging);

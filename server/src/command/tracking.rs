@@ -1,5 +1,6 @@
-//! CLIENT TRACKING and its kin. How changes reach who keeps copies is told in
-//! [`crate::observe::invalidations`].
+//! CLIENT TRACKING and related commands.
+//!
+//! [`crate::observe::invalidations`] describes how invalidations reach tracking clients.
 
 use std::{
     collections::HashSet,
@@ -69,7 +70,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What a client that has been told of changes as `before` says is told from here on.
+    /// Returns the mode of tracking from now on, after the mode `before`.
     fn into_mode(self, before: Option<&Mode>) -> Result<Mode, CommandError> {
         let was = |interest| before.is_some_and(|mode| mode.interest == interest);
         let refusal = if !self.broadcast && !self.prefixes.is_empty() {
@@ -101,8 +102,10 @@ impl Options {
     }
 }
 
-/// A client's prefixes with some new ones. No key may begin with two of those that are named; all keys are
-/// added without a look at them, as in Redis.
+/// Returns a client's prefixes together with new ones.
+///
+/// No key may begin with two of the named prefixes. The empty prefix is added unchecked, as in Redis, if none
+/// is named.
 fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, CommandError> {
     let old = before.map_or(&[][..], |mode| &mode.prefixes);
     if new.is_empty() {
@@ -119,13 +122,13 @@ fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, Comm
             "ERR Prefix '{a}' overlaps with {which} prefix '{b}'. Prefixes for a single client must not overlap."
         ))
     };
-    // In order, what begins with a prefix comes right behind it: where two overlap, two neighbours do.
+    // In sorted order, texts with a prefix follow it directly. So if any two overlap, two neighbours do.
     let mut in_order: Vec<&Name> = new.iter().collect();
     in_order.sort_unstable();
     let overlapping: HashSet<&Name> =
         in_order.windows(2).filter(|pair| overlap(pair[0], pair[1])).flatten().copied().collect();
     for (nth, prefix) in new.iter().enumerate() {
-        // Those there are stand in order. None begins with another, unless the first is empty.
+        // The old prefixes are sorted, and none begins with another unless the first one is empty.
         let at = old.partition_point(|other| other < prefix);
         let near = old.first().into_iter().chain(&old[at.saturating_sub(1)..old.len().min(at + 1)]);
         if let Some(other) = near.into_iter().find(|other| overlap(prefix, other)) {
@@ -142,7 +145,7 @@ fn with_new(before: Option<&Mode>, mut new: Vec<Name>) -> Result<Vec<Name>, Comm
     Ok(all)
 }
 
-/// CLIENT TRACKING, with all shards held: from its reply on no change is missed.
+/// CLIENT TRACKING, with all shards held, so that no change after its reply is missed.
 pub(super) fn track(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let switch = args.next()?;
     let options = Options::parse(call.server, args)?;
@@ -183,7 +186,7 @@ fn start(call: &mut Call<'_, '_>, mode: Arc<Mode>) {
     call.thread.notify(origin.thread, Notification::Tracks(origin.slot, record.id, number, mode));
 }
 
-/// Has a client be told of no more changes.
+/// Ends a client's tracking.
 pub(super) fn stop(call: &mut Call<'_, '_>) {
     if let Some(before) = call.session.tracking.take() {
         let thread = call.session.origin.thread;
@@ -196,7 +199,7 @@ pub(super) fn stop(call: &mut Call<'_, '_>) {
     }
 }
 
-/// Makes known how a client is told of changes.
+/// Publishes a client's mode of tracking.
 fn publish(call: &mut Call<'_, '_>, mode: Option<&Arc<Mode>>) {
     call.session.ask(Request::ReadNotifications);
     let record = &call.session.record;
@@ -205,7 +208,7 @@ fn publish(call: &mut Call<'_, '_>, mode: Option<&Arc<Mode>>) {
     record.set_tracking(mode.cloned());
 }
 
-/// CLIENT CACHING.
+/// CLIENT CACHING, for the next command of the client.
 pub(super) fn caching(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let interest = call.session.tracking.as_ref().map(|tracking| tracking.mode.interest);
     let (asked, refusal) = match args.next()? {
@@ -231,19 +234,19 @@ pub(super) fn caching(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut R
     Ok(())
 }
 
-/// To which client a client's invalidations go: 0 for itself, -1 if there are none.
+/// Returns the client that gets a client's invalidations: 0 for itself, -1 without tracking.
 pub(super) fn redirection(client: &ClientRecord) -> i64 {
     let mode = client.tracking.load();
     mode.as_ref().map_or(-1, |mode| mode.redirect.map_or(0, |id| id.0 as i64))
 }
 
-/// CLIENT GETREDIR.
+/// CLIENT GETREDIR, with the same numbers as [`redirection`].
 pub(super) fn get_redirection(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     reply.integer(redirection(&call.session.record));
     Ok(())
 }
 
-/// CLIENT TRACKINGINFO.
+/// CLIENT TRACKINGINFO: the client's flags, redirection and prefixes.
 pub(super) fn describe(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let record = &call.session.record;
     let tracking = call.session.tracking.as_deref();
@@ -273,7 +276,9 @@ pub(super) fn describe(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-/// Tells everybody that all their copies are of no use, with all shards held: a database was flushed.
+/// Invalidates the copies of all tracking clients after a flush of a database.
+///
+/// All shards are held.
 pub fn tell_of_flush(call: &mut Call<'_, '_>) {
     let db = call.session.db;
     let mut forgotten = Remembered::default();
@@ -302,7 +307,7 @@ mod tests {
     #[test]
     fn prefixes_overlap_as_if_each_were_compared_with_each() {
         let words = ["", "a", "ab", "abc", "ac", "b", "ba", "c", "\u{ff}"];
-        // All sets of up to three that are there, and all lists of up to two that are named.
+        // All sets of up to three old prefixes, and all lists of up to two new ones.
         for bits in 0..1u32 << words.len() {
             let there: Vec<_> =
                 (0..words.len()).filter(|nth| bits >> nth & 1 == 1).map(|nth| words[nth]).collect();

@@ -1,4 +1,4 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//! MULTI, EXEC, DISCARD, WATCH and UNWATCH.
 
 use std::sync::{
     Arc,
@@ -18,7 +18,9 @@ use crate::{
     },
 };
 
-/// Runs between MULTI and EXEC instead of being queued, and in every state of the server.
+/// Flags of commands that run at once between MULTI and EXEC.
+///
+/// They also run in every state of the server.
 const CONTROL: Flags = Flags::NOSCRIPT
     .and(Flags::LOADING)
     .and(Flags::STALE)
@@ -110,7 +112,7 @@ fn discard(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
 }
 
 fn unwatch(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    // Queued, it runs within EXEC, which has let go of what was watched.
+    // In a transaction it runs within EXEC, which has already ended the client's watches.
     if forget_own_watches_in_parts(call) {
         reply.ok();
     }
@@ -136,14 +138,14 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         call.session.n_keys_done = 0;
         reply.ok();
     } else {
-        // A key that is watched earlier only sees more.
+        // Watching a key earlier than the others only notices more writes.
         call.session.n_keys_done += PART_KEYS;
         call.gave_up = Some(GaveUp::BetweenParts);
     }
     Ok(())
 }
 
-/// Lets go of some of what the client watches. Returns whether that was all; if not, the command runs again.
+/// Ends some of the client's watches. Returns whether none are left; if not, the command runs again.
 pub(crate) fn forget_own_watches_in_parts(call: &mut Call<'_, '_>) -> bool {
     let Some(held) = call.held.as_deref_mut() else { return true };
     let written = &call.session.record.is_watch_lost;
@@ -160,14 +162,14 @@ pub(crate) fn forget_own_watches_in_parts(call: &mut Call<'_, '_>) -> bool {
     is_last
 }
 
-/// Lets go of what the client watches.
+/// Ends all watches of the client.
 pub(crate) fn forget_own_watches(call: &mut Call<'_, '_>) {
     if let Some(held) = call.held.as_deref_mut() {
         forget_watches(call.session, held, call.now);
     }
 }
 
-/// Lets go of what a client watches, with the shards of that held.
+/// Ends all watches of a client, under the holds of their shards.
 fn forget_watches(session: &mut Session, held: &mut Held<'_, Job>, now: Millis) {
     let watched = std::mem::take(&mut session.watched);
     if watched.is_empty() {
@@ -178,7 +180,7 @@ fn forget_watches(session: &mut Session, held: &mut Held<'_, Job>, now: Millis) 
     written.store(false, Ordering::Relaxed);
 }
 
-/// Has shards that are held tell a client no more that its keys are written.
+/// Removes watches from held shards, so that these no longer report writes to the client.
 pub(crate) fn unwatch_keys(
     watched: &[Watch],
     written: &Arc<AtomicBool>,
@@ -192,7 +194,7 @@ pub(crate) fn unwatch_keys(
     }
 }
 
-/// The shards of watched keys.
+/// Returns the shards of watched keys.
 pub(crate) fn watched_routes(watched: &[Watch]) -> impl Iterator<Item = ShardId> {
     watched.iter().map(|watch| watch.key.routed.shard)
 }

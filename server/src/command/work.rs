@@ -1,14 +1,13 @@
-//! How much work a command is expected to be, before it runs.
+//! The expected work of a command, estimated before it runs.
 //!
-//! A row of the table says what its command's work grows with ([`Work`]). A look at the keys under the hold
-//! gives a figure, in elements of about 50 ns each. A thread that serves sockets runs nothing that is
-//! expected to exceed [`WORK_MAX`], some 200 µs: such a command is offloaded to a heavy-work thread
-//! ([`Method`]).
+//! A row of the table names the growth of its command's work ([`Work`]). A look at the keys under the hold
+//! yields an estimate, in elements of about 50 ns each. An I/O thread runs no command whose estimate exceeds
+//! [`WORK_MAX`], about 200 µs. Such a command is offloaded to a heavy-work thread ([`Method`]).
 //!
-//! **EXEC** is judged as a whole, before its first command runs: what its commands are expected to do adds
-//! up. An earlier command may change what a later one finds. So whatever earlier commands of the transaction
-//! may have made is counted once more for each later command whose work grows. That is an upper bound, and a
-//! small one unless the transaction moves large values about.
+//! **EXEC** is estimated as a whole before its first command runs: the estimates of its commands are added.
+//! An earlier command may change the keys of a later one. So for each later command whose work grows, the
+//! possible output of earlier commands is added once more. That is an upper bound, and a small one unless the
+//! transaction moves large values.
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
@@ -23,92 +22,96 @@ use braid_storage::{
 
 use crate::{catalog::Args, client::node::Job, command::collection_args::n_bytes};
 
-/// How a command's work depends on data.
+/// The growth of a command's work with the data.
 #[derive(Clone, Copy)]
 pub enum Work {
-    /// Constant, logarithmic, or by the number of the command's arguments.
+    /// Constant, logarithmic, or proportional to the number of arguments.
     Bounded,
-    /// It grows with what the keys hold.
+    /// Growing with the values of the keys.
     Grows {
-        /// Tells how much it is.
+        /// Estimates the work.
         estimate: Estimate,
-        /// What becomes of the command if it is too much.
+        /// The way to run the command if its work is too large.
         method: Method,
     },
-    /// It grows, but a look before every run would cost more than it saves. The handler itself refuses,
-    /// before it changes anything ([`Shard::whole_string`]), and is then run on pinned values. Only EXEC asks
-    /// for the estimate.
+    /// Growing, but an estimate before every run would cost more than it saves.
+    ///
+    /// The handler itself refuses before it changes anything ([`Shard::whole_string`]), and then runs on
+    /// pinned values. Only EXEC asks for the estimate.
     Refused {
-        /// Tells how much it is.
+        /// Estimates the work.
         estimate: Estimate,
     },
-    /// It is constant, but puts a value of this much work under another key.
+    /// Constant, but it stores a value that may be much work for later commands.
     Carries {
-        /// Tells how much work the value is to later commands of the transaction.
+        /// Estimates the work of the value for later commands of the transaction.
         estimate: Estimate,
     },
-    /// It is constant, and later commands of the transaction are about the database that it names.
+    /// Constant, and it selects the database for later commands of the transaction.
     Selects,
 }
 
-/// Tells the expected work of a command from its arguments and its keys. Arguments that are wrong are no
-/// work.
+/// Estimates the work of a command from its arguments and keys. Invalid arguments are no work.
 pub type Estimate = fn(&mut Look<'_, '_>, Args<'_>) -> usize;
 
-/// How a command that is too much work for a thread that serves sockets runs.
+/// The way to run a command that is too much work for an I/O thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// On values that were shared under the hold, with nothing held: see [`crate::run::offload`].
     Pinned,
-    /// On a heavy-work thread that holds the shards: what changes a large value in place.
+    /// On a heavy-work thread that holds the shards.
+    ///
+    /// This is for changes of a large value in place.
     Held,
 }
 
 impl Work {
-    /// Work that is offloaded onto pinned values.
+    /// Declares work that is offloaded and runs on pinned values.
     pub(super) const fn pinned(estimate: Estimate) -> Self {
         Work::Grows { estimate, method: Method::Pinned }
     }
 
-    /// Work that is offloaded under the hold.
+    /// Declares work that is offloaded and runs under the hold.
     pub(super) const fn held(estimate: Estimate) -> Self {
         Work::Grows { estimate, method: Method::Held }
     }
 }
 
-/// The shards that an estimate may look at.
+/// The shards that an estimate may read.
 enum Shards<'a, 'h> {
     One(&'a Shard),
     Held(&'a mut Held<'h, Job>),
 }
 
-/// A look at keys under the hold: it counts nothing, is no use of a key, and removes nothing.
+/// Access to keys under the hold, for estimates.
+///
+/// It changes no statistics, does not count as a use of the key, and removes no expired key.
 pub struct Look<'a, 'h> {
     shards: Shards<'a, 'h>,
     /// The database of the keys.
     pub db: Db,
     now: Millis,
-    /// Nothing is left to the handler to refuse: it runs in the middle of a transaction.
+    /// Whether handlers cannot refuse, because they run in the middle of a transaction.
     is_final: bool,
 }
 
 impl<'a, 'h> Look<'a, 'h> {
-    /// A look at one shard, on which a command has [begun](Shard::begin).
+    /// Creates a look at one shard, on which a command has [begun](Shard::begin).
     pub fn at_shard(shard: &'a Shard) -> Self {
         Look { db: shard.db(), now: shard.now(), shards: Shards::One(shard), is_final: false }
     }
 
-    /// A look at all shards that are held.
+    /// Creates a look at all held shards.
     pub fn at_held(held: &'a mut Held<'h, Job>, db: Db, now: Millis) -> Self {
         Look { shards: Shards::Held(held), db, now, is_final: false }
     }
 
-    /// Has estimates leave nothing to handlers.
+    /// Makes estimates complete, because handlers cannot refuse.
     pub fn be_final(&mut self) {
         self.is_final = true;
     }
 
-    /// Whether they must not.
+    /// Whether estimates must be complete.
     pub(super) fn is_final(&self) -> bool {
         self.is_final
     }
@@ -126,7 +129,7 @@ impl<'a, 'h> Look<'a, 'h> {
         self.shard(key.routed.shard)?.glance(db, key)
     }
 
-    /// A value, to be measured.
+    /// Measures the value of a key, if there is one.
     fn value<R>(&mut self, key: &Key<'_>, measure: impl FnOnce(EntryRef<'_>, Millis) -> R) -> Option<R> {
         let now = self.now;
         self.entry(key).map(|entry| measure(entry, now))
@@ -162,124 +165,135 @@ impl<'a, 'h> Look<'a, 'h> {
     }
 }
 
-/// The number of elements of a value; a string is measured by its bytes.
+/// Returns the number of elements of a value.
+///
+/// For a string it returns its bytes in elements.
 fn len(entry: EntryRef<'_>) -> usize {
     n_elements(entry).unwrap_or_else(|| entry.bytes().map_or(0, <[u8]>::len) / BYTES_PER_ELEMENT)
 }
 
-/// How much it is to read a whole value: by its elements, or by its bytes if those are long.
+/// Returns the work of reading a whole value.
+///
+/// That is the number of its elements, or its bytes if the elements are long.
 fn weight(entry: EntryRef<'_>) -> usize {
     let len = len(entry);
     if entry.kind() == Kind::String { len } else { len.max(entry.allocated_bytes() / BYTES_PER_ELEMENT) }
 }
 
-/// The share of a value's weight that `n` of its elements are.
+/// Returns the work of reading `n` elements of a value.
 fn share(entry: EntryRef<'_>, n: usize) -> usize {
     let len = len(entry).max(1);
     let n = n.min(len);
     (weight(entry) as u128 * n as u128 / len as u128) as usize
 }
 
-/// Everything that is held, or as good as.
+/// Estimates work on all held shards, which is always too much.
 pub(super) fn everything(_: &mut Look<'_, '_>, _: Args<'_>) -> usize {
     usize::MAX
 }
 
-/// The first key's whole value.
+/// Estimates work on the whole value of the first key.
 pub(super) fn whole(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     args.key().map_or(0, |key| look.weight(&key))
 }
 
-/// The whole value, if more than one argument follows the key: an option may ask for it.
+/// Estimates work on the whole value if more than one argument follows the key.
+///
+/// An option may then need the value.
 pub(super) fn whole_with_options(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     if args.remaining() > 2 { whole(look, args) } else { 0 }
 }
 
-/// The first key's value is copied, but a string is shared.
+/// Estimates a copy of the first key's value. A string is shared instead.
 pub(super) fn copied(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     look.value(&key, |entry, _| if entry.kind() == Kind::String { 0 } else { weight(entry) }).unwrap_or(0)
 }
 
-/// The first key's value is written in another form, or read from it.
+/// Estimates the conversion of the first key's value to or from another format.
 pub(super) fn dumped(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     look.value(&key, |entry, _| weight(entry).max(entry.allocated_bytes() / DUMPED_BYTES_PER_ELEMENT))
         .unwrap_or(0)
 }
 
-/// A payload becomes a value.
+/// Estimates the conversion of a payload into a value.
 pub(super) fn restored(_: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     args.skip(2).peek().map_or(0, <[u8]>::len) / DUMPED_BYTES_PER_ELEMENT
 }
 
-/// So many bytes are as much work as an element, if there is a checksum to be computed and texts to be
-/// packed.
+/// Bytes that are as much work as one element in a dump.
+///
+/// This includes the checksum and the compression of texts.
 const DUMPED_BYTES_PER_ELEMENT: usize = 64;
 
-/// The values of the next `n` keys together.
+/// Returns the work on the values of the next `n` keys together.
 fn sum(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize) -> usize {
     (0..n).map_while(|_| args.key().ok()).map(|key| look.weight(&key)).fold(0, usize::saturating_add)
 }
 
-/// The smallest value of the next `n` keys, looked for in each of the others.
+/// Returns the work of an intersection of the next `n` values.
+///
+/// Each element of the smallest one is looked up in the others.
 fn least(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize) -> usize {
     let least = (0..n).map_while(|_| args.key().ok()).map(|key| look.weight(&key)).min().unwrap_or(0);
     least.saturating_mul(n)
 }
 
-/// All keys' values.
+/// Estimates work on the values of all keys.
 pub(super) fn all_keys(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     sum(look, args, args.remaining())
 }
 
-/// All keys' values but for the destination's.
+/// Estimates work on the values of all keys except the destination, which comes first.
 pub(super) fn all_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     all_keys(look, args.skip(1))
 }
 
-/// What all keys share.
+/// Estimates the intersection of all keys.
 pub(super) fn least_of_keys(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     least(look, args, args.remaining())
 }
 
-/// What all keys but the destination share.
+/// Estimates the intersection of all keys except the destination, which comes first.
 pub(super) fn least_of_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     least_of_keys(look, args.skip(1))
 }
 
-/// The number of keys that comes next, if there are so many arguments.
+/// Takes the number of keys, or 0 if fewer arguments follow.
 fn n_keys(args: &mut Args<'_>) -> usize {
     let n = args.int().ok().and_then(|n| usize::try_from(n).ok());
     n.filter(|&n| n <= args.remaining()).unwrap_or(0)
 }
 
-/// The values of as many keys as the first argument says.
+/// Estimates work on the values of counted keys.
 pub(super) fn counted_keys(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let n = n_keys(&mut args);
     sum(look, args, n)
 }
 
-/// The same behind a destination.
+/// Estimates work on the values of counted keys after a destination.
 pub(super) fn counted_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     counted_keys(look, args.skip(1))
 }
 
-/// What as many keys share as the first argument says.
+/// Estimates the intersection of counted keys.
 pub(super) fn least_of_counted_keys(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let n = n_keys(&mut args);
     least(look, args, n)
 }
 
-/// The same behind a destination.
+/// Estimates the intersection of counted keys after a destination.
 pub(super) fn least_of_counted_sources(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     least_of_counted_keys(look, args.skip(1))
 }
 
-/// One element that is taken from a value. At an end it is known which one that will be, and it is as long as
-/// it is; a random one is as long as the others.
+/// Returns the work of removing one element from a value.
+///
+/// The element at an end is known, and so is its length. A random element is assumed to have the average
+/// length.
 fn one(entry: EntryRef<'_>, now: Millis) -> usize {
-    // Most values are shorter than the element would have to be.
+    // An element within most values is too short to matter.
     if entry.allocated_bytes() <= WORK_MAX_BYTES {
         return 0;
     }
@@ -298,7 +312,7 @@ fn one(entry: EntryRef<'_>, now: Millis) -> usize {
     n_bytes / BYTES_PER_ELEMENT
 }
 
-/// So many elements that are taken from a value.
+/// Returns the work of removing `n` elements from a value.
 fn several(entry: EntryRef<'_>, now: Millis, n: usize) -> usize {
     match n {
         0 => 0,
@@ -307,30 +321,30 @@ fn several(entry: EntryRef<'_>, now: Millis, n: usize) -> usize {
     }
 }
 
-/// As many elements of the first key's value as the argument behind it says, one if there is none.
+/// Estimates removing elements of the first key's value. Their number is the next argument, or 1.
 pub(super) fn taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let n = args.peek().map_or(Some(1), |n| parse_i64(n).and_then(|n| usize::try_from(n).ok()));
     look.value(&key, |entry, now| several(entry, now, n.unwrap_or(0))).unwrap_or(0)
 }
 
-/// One element of the first key's value.
+/// Estimates removing one element of the first key's value.
 pub(super) fn one_taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     args.key().ok().and_then(|key| look.value(&key, one)).unwrap_or(0)
 }
 
-/// The longest value among the next `n` keys, if `count` elements are taken from one of them.
+/// Returns the greatest work of removing `count` elements from one of the next `n` keys.
 fn longest_taken(look: &mut Look<'_, '_>, mut args: Args<'_>, n: usize, count: usize) -> usize {
     let taken = |key: Key<'_>| look.value(&key, |entry, now| several(entry, now, count)).unwrap_or(0);
     (0..n).map_while(|_| args.key().ok()).map(taken).max().unwrap_or(0)
 }
 
-/// One element of any key, which all arguments are but for the timeout at the end.
+/// Estimates removing one element from one of the keys, which a timeout follows.
 pub(super) fn one_taken_from_any_in_time(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     longest_taken(look, args, args.remaining().saturating_sub(1), 1)
 }
 
-/// As many elements as COUNT says, one without it, of any of as many keys as the first argument says.
+/// Estimates removing COUNT elements, or one without it, from one of the counted keys.
 pub(super) fn taken_from_any(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let n = n_keys(&mut args);
     let mut options = args.skip(n + 1);
@@ -341,12 +355,12 @@ pub(super) fn taken_from_any(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usi
     longest_taken(look, args, n, count)
 }
 
-/// The same behind a timeout.
+/// Estimates the same as [`taken_from_any`] after a timeout.
 pub(super) fn taken_from_any_in_time(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     taken_from_any(look, args.skip(1))
 }
 
-/// Random elements: as many as the argument behind the key says, negative if they may come again.
+/// Estimates random elements. The argument after the key is their number, negative if they may repeat.
 pub(super) fn drawn(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let Some(n) = args.peek() else { return look.value(&key, |entry, _| share(entry, 1)).unwrap_or(0) };
@@ -355,18 +369,20 @@ pub(super) fn drawn(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     if n < 0 {
         return if look.entry(&key).is_some() { count } else { 0 };
     }
-    // To choose many, all are passed over.
+    // To choose more than a third, all elements are visited.
     let len = look.len(&key);
     let n_visited = if count > len / 3 { len } else { count };
     look.value(&key, |entry, _| share(entry, n_visited)).unwrap_or(0)
 }
 
-/// The same of a hash, where fields that have expired are passed over one by one.
+/// Estimates random fields of a hash, in which expired fields are skipped one by one.
 pub(super) fn drawn_fields(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     drawn(look, args).max(expired_fields(look, args))
 }
 
-/// The fields of a hash, if some of them may have expired.
+/// Estimates a visit to all fields of a hash with possibly expired fields.
+///
+/// The estimate is 0 if no field can have expired.
 pub(super) fn expired_fields(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     if !look.shard(key.routed.shard).is_some_and(Shard::has_field_deadlines) {
@@ -375,7 +391,7 @@ pub(super) fn expired_fields(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usi
     look.hash(&key, |hash| if hash.has_expired_fields() { hash.n_stored() } else { 0 }).unwrap_or(0)
 }
 
-/// As many elements as COUNT says, in HSCAN and its kin.
+/// Estimates COUNT elements, for HSCAN and similar commands.
 pub(super) fn scanned(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let mut count = 0;
@@ -387,17 +403,17 @@ pub(super) fn scanned(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     if count < WORK_MAX / 8 { 0 } else { look.value(&key, |entry, _| share(entry, count)).unwrap_or(0) }
 }
 
-/// Elements of a list are compared one after the other. Four are as much work as one that is copied.
+/// Estimates a search of a list. Four comparisons are as much work as a copy of one element.
 pub(super) fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     args.key().map_or(0, |key| look.weight(&key)) / 4
 }
 
-/// How much it is to pass over the pieces of a list to an index.
+/// Returns the work of skipping the pieces of a list up to an index.
 pub(super) fn reach(list: ListRef<'_>, index: i64) -> usize {
     if index.unsigned_abs() > 1000 { list.n_parts() / 8 } else { 0 }
 }
 
-/// The pieces of a list are passed over, to an index. Near its ends no look is needed.
+/// Estimates the way to an index of a list. Indexes near the ends need no look.
 pub(super) fn reached(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     match args.peek().and_then(parse_i64) {
@@ -406,7 +422,7 @@ pub(super) fn reached(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     }
 }
 
-/// The bytes of a string from a start to an end.
+/// Estimates a range of a string's bytes.
 pub(super) fn part_of_string(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let (Ok(start), Ok(end)) = (args.int(), args.int()) else { return 0 };
@@ -421,17 +437,17 @@ pub(super) fn part_of_string(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usi
     usize::try_from(from_start(end) - from_start(start)).unwrap_or(0) / BYTES_PER_ELEMENT
 }
 
-/// The bits of a string are passed over.
+/// Estimates reading all bits of a string.
 pub(super) fn bits(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     whole(look, args) / 2
 }
 
-/// Strings are combined bit by bit; the first argument says how.
+/// Estimates a bitwise operation on strings. The first argument names the operation.
 pub(super) fn combined_strings(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     all_keys(look, args.skip(2))
 }
 
-/// Each byte of a string is compared with each of another one.
+/// Estimates the comparison of each byte of one string with each byte of another.
 pub(super) fn compared_strings(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     /// Pairs of bytes that are as much work as an element.
     const PAIRS_PER_ELEMENT: usize = 4;
@@ -443,9 +459,9 @@ pub(super) fn compared_strings(look: &mut Look<'_, '_>, mut args: Args<'_>) -> u
     (a.saturating_mul(b) / PAIRS_PER_ELEMENT).max((a + b) / BYTES_PER_ELEMENT)
 }
 
-/// HyperLogLogs are merged, if there are several.
+/// Estimates merging HyperLogLogs, if there are several.
 pub(super) fn merged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
-    /// A dense one has 16,384 registers.
+    /// Bytes that are as much work as one element. A dense HyperLogLog has 16,384 registers.
     const BYTES_PER_ELEMENT: usize = 48;
     if args.remaining() < 2 {
         return 0;
@@ -458,8 +474,11 @@ pub(super) fn merged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     total
 }
 
-/// A string is changed so that it is at least as long as `wanted` says, which is told its length. What is new
-/// is zeroed. The string is copied if it has no room for that, or if somebody else has it, too.
+/// Returns the work of a change that may lengthen a string.
+///
+/// The string becomes at least as long as `wanted` returns for its length.
+///
+/// New bytes are zeroed. The string is copied if it lacks the room, or if it is pinned.
 pub(super) fn lengthened(look: &mut Look<'_, '_>, key: &Key<'_>, wanted: impl Fn(usize) -> usize) -> usize {
     let measured = look.value(key, |entry, _| {
         let len = entry.bytes().map_or(0, <[u8]>::len);
@@ -470,7 +489,7 @@ pub(super) fn lengthened(look: &mut Look<'_, '_>, key: &Key<'_>, wanted: impl Fn
     measured.unwrap_or_else(|| wanted(0)) / BYTES_PER_ELEMENT
 }
 
-/// The elements of a value are sorted.
+/// Estimates sorting the elements of a value.
 pub(super) fn sorted(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     whole(look, args).saturating_mul(2)
 }

@@ -1,4 +1,4 @@
-//! A configuration: a value for every directive, and what `CONFIG GET` and `SET` do with them.
+//! A configuration: a value for every directive, with `CONFIG GET` and `SET`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,21 +12,21 @@ use super::file::FatalConfigError;
 use super::settings::{Access, MaxmemoryPolicy, UserLine};
 use super::value::{Reason, Value};
 
-/// Matches a text against a glob pattern, pattern first.
+/// A matcher of texts: glob pattern first, text second.
 pub type Glob = fn(&[u8], &[u8]) -> bool;
 
-/// A complete configuration. Typed settings are read through it as fields: `config.maxclients`.
+/// A complete configuration. Settings are its fields, such as `config.maxclients`.
 #[derive(Clone, Debug)]
 pub struct Config {
     settings: Settings,
-    /// One value for each row of the table; what is not changed, copies share.
+    /// One value for each row of the table. Copies share unchanged values.
     pub(super) values: Vec<Arc<Value>>,
-    /// What [`Config::new`] began with.
+    /// The values with which [`Config::new`] begins, before it sets `dir`.
     pub(super) defaults: Arc<[Arc<Value>]>,
     pub(super) file: Option<PathBuf>,
 }
 
-/// Where a client is connected from, which decides about protected directives and dangerous features.
+/// The origin of a connection, which matters for protected directives and dangerous features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// The loopback interface or a Unix socket.
@@ -36,7 +36,7 @@ pub enum Asker {
 }
 
 impl Access {
-    /// Whether it is for somebody who asks from there.
+    /// Whether clients of this origin are admitted.
     pub fn admits(self, asker: Asker) -> bool {
         match self {
             Access::Yes => true,
@@ -46,16 +46,18 @@ impl Access {
     }
 }
 
-/// Why `CONFIG SET` changed nothing. Prints as Redis's reply without the leading `ERR `.
+/// The reason why `CONFIG SET` changed nothing.
+///
+/// It prints as Redis's reply without the leading `ERR `.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConfigError {
     /// No such directive.
     Unknown(Vec<u8>),
-    /// This directive's value, or changing it, is refused.
+    /// A refused value or a directive that cannot be changed.
     Refused {
         /// The name by which the directive was given.
         name: &'static str,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
 }
@@ -76,7 +78,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Two configurations are equal if every directive has the same value, wherever it came from.
+/// Two configurations are equal if every directive has the same value, whatever its origin.
 impl PartialEq for Config {
     fn eq(&self, other: &Self) -> bool {
         self.values == other.values
@@ -92,8 +94,10 @@ impl Deref for Config {
 }
 
 impl Config {
-    /// The configuration that holds when nothing is set: `n_cores` is the default of `io-threads` (cut to its
-    /// bounds), `dir` the absolute working directory.
+    /// Returns the configuration in which nothing is set.
+    ///
+    /// `n_cores`, limited to the directive's bounds, is the default of `io-threads`. `dir` is the absolute
+    /// working directory.
     pub fn new(n_cores: usize, dir: PathBuf) -> Self {
         let mut defaults: Vec<Arc<Value>> =
             DIRECTIVES.iter().map(Directive::default_value).map(Arc::new).collect();
@@ -111,8 +115,9 @@ impl Config {
         config
     }
 
-    /// Whether Redis would keep small integers once for all keys: not where each must tell of its own use, to
-    /// be evicted by it.
+    /// Whether Redis would share small integers between keys.
+    ///
+    /// It does not while keys are evicted by their use, because each key must then record its own.
     pub fn shares_integers(&self) -> bool {
         let by_use = matches!(
             self.maxmemory_policy,
@@ -124,19 +129,20 @@ impl Config {
         self.maxmemory.is_none() || !by_use
     }
 
-    /// The port that the server is known by: that for TLS where there is no other.
+    /// Returns the port for plain TCP, or that for TLS without one.
     pub fn main_port(&self) -> u16 {
         if self.port != 0 { self.port } else { self.tls_port }
     }
 
-    /// The configuration file that was loaded, as an absolute path: the one that `CONFIG REWRITE` writes.
+    /// Returns the absolute path of the loaded file, which `CONFIG REWRITE` writes.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Lists names and values as `CONFIG GET` does. A pattern without wildcards is a name; names are found in
-    /// any case, each is listed once, and hidden ones only by their full name. The values are as Redis prints
-    /// them.
+    /// Lists names and values as `CONFIG GET` does.
+    ///
+    /// A pattern without wildcards is a name. Case does not matter, and each name is listed once. Hidden
+    /// directives are listed only for their full name. The values are as Redis prints them.
     pub fn get(&self, patterns: &[&[u8]], glob: Glob) -> Vec<(&'static str, Vec<u8>)> {
         let patterns: Vec<Vec<u8>> = patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
         let is_asked = |row: &Directive, name: &str| {
@@ -157,11 +163,13 @@ impl Config {
         asked.collect()
     }
 
-    /// Changes directives as `CONFIG SET` does, all or none, and returns those whose value is another now.
+    /// Changes directives as `CONFIG SET` does, all or none.
+    ///
+    /// Returns the directives whose value has changed.
     ///
     /// # Errors
-    /// The first directive that is unknown, cannot be changed at all or stands twice; else the first whose
-    /// value is refused. The configuration is then as it was.
+    /// The first directive that is unknown, immutable, protected from this client or named twice. If there is
+    /// none, the first whose value is refused. The configuration is then unchanged.
     pub fn set(
         &mut self,
         pairs: &[(&[u8], &[u8])],
@@ -186,21 +194,22 @@ impl Config {
         Ok(changed.into_iter().map(|place| &DIRECTIVES[place]).collect())
     }
 
-    /// Checks that nothing is asked for without which the server must not start: it would serve what is not
-    /// its own, or promise what it does not keep.
+    /// Checks that no value requires a missing feature without which the server must not start.
+    ///
+    /// Such a server would serve foreign data or break a promise.
     ///
     /// # Errors
-    /// The first directive that does, and why.
+    /// The first such directive, and the missing feature.
     pub(super) fn check_at_start(&self) -> Result<(), FatalConfigError> {
         let mut rows = DIRECTIVES.iter().zip(&self.values);
         let refused = rows.find_map(|(row, value)| Some((row.name, row.refused_at_start(value)?)));
         refused.map_or(Ok(()), |(name, why)| Err(FatalConfigError::Missing { name, why }))
     }
 
-    /// Checks that what a client has changed asks for nothing that is missing. A file may.
+    /// Checks that a client's changes require no missing feature. A file may require one.
     ///
     /// # Errors
-    /// The first that does.
+    /// The first directive that requires one.
     pub fn check_at_run_time(&self, changed: &[&'static Directive]) -> Result<(), ConfigError> {
         for row in changed {
             if let Some(why) = row.refused_at_run_time(&self.values[place_of(row.name)]) {
@@ -241,8 +250,7 @@ impl Config {
         Ok(places)
     }
 
-    /// Puts the users that access control knows now in the place of those that were declared, for
-    /// `CONFIG REWRITE`.
+    /// Replaces the declared users with the present ones, for `CONFIG REWRITE`.
     pub fn set_users(&mut self, users: &[UserLine]) {
         let words = |user: &UserLine| {
             let mut words = vec![user.name.clone()];
@@ -254,15 +262,17 @@ impl Config {
         self.apply(place);
     }
 
-    /// What an operator should know at start: directives that are set and have no effect yet, one sentence
-    /// each.
+    /// Returns a sentence for each directive that is set but has no effect.
+    ///
+    /// The server log shows them at the start.
     pub fn notices(&self) -> Vec<String> {
         let kept = self.kept_and_set().map(|row| format!("'{}' is set, but has no effect yet.", row.name));
         kept.collect()
     }
 
-    /// Directives without an effect that ask for something other than the default. `save ""` asks for
-    /// nothing.
+    /// Returns the directives without effect whose value asks for one.
+    ///
+    /// A default asks for none, and neither does `save ""`.
     fn kept_and_set(&self) -> impl Iterator<Item = &'static Directive> {
         let asks = |value: &Value| !matches!(value, Value::Save(points) if points.is_empty());
         let kept = self.not_default().filter(|(row, _)| !row.has_effect());
@@ -282,7 +292,9 @@ impl Config {
     }
 }
 
-/// Whether the value of this directive is a secret, to be left out of MONITOR, the slow log and the log.
+/// Whether a directive's value is a secret.
+///
+/// MONITOR, the slow log and the server log omit secrets.
 pub fn is_sensitive(name: &[u8]) -> bool {
     find(name).is_some_and(|(_, place)| DIRECTIVES[place].flags.contains(Flags::SENSITIVE))
 }
@@ -292,7 +304,7 @@ pub(super) mod tests {
     use super::super::settings::{BindAddress, BindHost};
     use super::*;
 
-    /// A matcher that knows `*` only, which is all that these tests need.
+    /// A matcher that knows only `*`, which is enough for these tests.
     pub(in crate::config) fn star(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),

@@ -1,55 +1,53 @@
-//! The shape of a row of the directive table, and the constructors that keep a row on a line.
+//! The form of a row of the directive table, with short constructors.
 
 use super::directives::Settings;
 use super::value::{Kind, Reason, Value};
 
-/// One directive: all that the file parser, the command line, `CONFIG GET`, `SET` and `REWRITE` know about
-/// it.
+/// A directive, as the file parser, the command line and `CONFIG` use it.
 #[derive(Debug)]
 pub struct Directive {
     /// Its name, in lowercase.
     pub name: &'static str,
-    /// A second name, from before Redis renamed it.
+    /// Its older name, from before Redis renamed it.
     pub alias: Option<&'static str>,
-    /// What it accepts.
+    /// The form of its values.
     pub kind: Kind,
-    /// What holds without it, as the configuration file would say it.
+    /// Its default, as the configuration file would write it.
     pub default: &'static str,
-    /// How it may be seen and changed.
+    /// Its visibility and whether it can be changed.
     pub flags: Flags,
-    /// What Braid does with it.
+    /// Its effect.
     pub meaning: Meaning,
-    /// A rule of its own that a value must pass, or is bent to.
+    /// A rule that checks or adjusts a value, for this directive only.
     pub(super) rule: Option<Rule>,
-    /// What is missing for it, if an application that sets it would wait for its effect.
+    /// The missing feature, if an application that sets the directive would wait for its effect.
     pub(super) missing: Option<Missing>,
 }
 
-/// A feature that is not there.
+/// A feature that Braid does not have.
 ///
-/// `CONFIG SET` is refused: an application that calls it acts on the answer, and would wait for what never
-/// comes. A file may ask for it, so that the server starts with the files of Redis, unless its absence
-/// changes what is safe.
+/// `CONFIG SET` is refused: an application that calls it relies on the reply, and would wait for an effect
+/// that never comes. A file may ask for the feature, so that the server starts with Redis's files. It may not
+/// if the feature's absence is unsafe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing {
-    /// The error's text.
+    /// The text of the error.
     pub why: &'static str,
-    /// Whether a server that is told to have it must not start without it.
+    /// Whether a server whose configuration asks for the feature must not start.
     pub ends_start: bool,
 }
 
-/// A rule on a value that its kind accepts.
+/// A check or adjustment of a value that its kind accepts.
 pub(super) type Rule = fn(Value) -> Result<Value, Reason>;
 
-/// What Braid does with a directive.
+/// The effect of a directive.
 #[derive(Clone, Copy, Debug)]
 pub enum Meaning {
-    /// Braid acts on it: this function writes it to its settings.
+    /// Braid acts on it. This function writes it to the settings.
     Live(fn(&mut Settings, &Value)),
-    /// This function writes it to its settings, but nothing acts on them yet: for users it is as good as
-    /// kept.
+    /// This function writes it to the settings, but no code acts on them yet. For users it is like `Kept`.
     Reserved(fn(&mut Settings, &Value)),
-    /// Accepted and kept, so that files and clients written for Redis work, without effect yet.
+    /// Accepted and stored without effect, so that files and clients written for Redis work.
     Kept,
 }
 
@@ -64,11 +62,11 @@ impl Flags {
     pub const IMMUTABLE: Flags = Flags(1);
     /// Could be used to take over the machine: `CONFIG SET` needs `enable-protected-configs`.
     pub const PROTECTED: Flags = Flags(1 << 1);
-    /// A secret: kept out of the log, MONITOR and the slow log.
+    /// A secret: omitted from the server log, MONITOR and the slow log.
     pub const SENSITIVE: Flags = Flags(1 << 2);
     /// `CONFIG GET` shows it only under its full name.
     pub const HIDDEN: Flags = Flags(1 << 3);
-    /// Stands in files and on the command line only; `CONFIG GET` and `SET` do not know it.
+    /// Valid only in files and on the command line. `CONFIG GET` and `SET` do not know it.
     pub const FILE_ONLY: Flags = Flags(1 << 4);
 
     /// Whether all of `flags` are set.
@@ -90,7 +88,7 @@ pub(super) const LONG: i128 = i64::MAX as i128;
 /// The largest `unsigned long long` of C.
 pub(super) const ULONG: i128 = u64::MAX as i128;
 
-/// A row of any kind.
+/// Declares a row of any kind.
 pub(super) const fn row(name: &'static str, kind: Kind, default: &'static str) -> Directive {
     Directive {
         name,
@@ -104,22 +102,22 @@ pub(super) const fn row(name: &'static str, kind: Kind, default: &'static str) -
     }
 }
 
-/// A yes-or-no.
+/// Declares a directive that is `yes` or `no`.
 pub(super) const fn yes_no(name: &'static str, default: &'static str) -> Directive {
     row(name, Kind::Bool, default)
 }
 
-/// A number within bounds.
+/// Declares a number within bounds.
 pub(super) const fn integer(name: &'static str, min: i128, max: i128, default: &'static str) -> Directive {
     row(name, Kind::Integer { min, max }, default)
 }
 
-/// A count of bytes within bounds.
+/// Declares a count of bytes within bounds.
 pub(super) const fn memory(name: &'static str, min: i128, max: i128, default: &'static str) -> Directive {
     row(name, Kind::Memory { min, max }, default)
 }
 
-/// One of several words.
+/// Declares a choice of one word.
 pub(super) const fn choice(
     name: &'static str,
     words: &'static [&'static str],
@@ -128,12 +126,12 @@ pub(super) const fn choice(
     row(name, Kind::Choice(words), default)
 }
 
-/// Any text.
+/// Declares a directive with any text.
 pub(super) const fn text(name: &'static str, default: &'static str) -> Directive {
     row(name, Kind::Text, default)
 }
 
-/// A line that stands in files only.
+/// Declares a line that only files contain.
 pub(super) const fn line(name: &'static str, min: usize, max: usize) -> Directive {
     row(name, Kind::Line { min, max }, "").with(Flags::FILE_ONLY)
 }
@@ -193,13 +191,15 @@ impl Directive {
         self
     }
 
-    /// Why `CONFIG SET` must not change it to a value, if so: any but the default asks for what is missing.
+    /// Returns why `CONFIG SET` refuses a value, if it does.
+    ///
+    /// With a missing feature it refuses every value but the default.
     pub(super) fn refused_at_run_time(&self, value: &Value) -> Option<&'static str> {
         let missing = self.missing?;
         (*value != self.default_value()).then_some(missing.why)
     }
 
-    /// Why the server must not start with a value, if so.
+    /// Returns why the server must not start with a value, if it must not.
     pub(super) fn refused_at_start(&self, value: &Value) -> Option<&'static str> {
         self.missing.filter(|missing| missing.ends_start).and_then(|_| self.refused_at_run_time(value))
     }
@@ -218,12 +218,12 @@ impl Directive {
         }
     }
 
-    /// The value that holds until it is set.
+    /// Returns the default value.
     pub(super) fn default_value(&self) -> Value {
         match self.kind {
             Kind::Line { .. } => Value::Lines(Vec::new()),
             Kind::Primary => Value::Primary(None),
-            // The directory that the server is started in, which only the caller knows.
+            // The working directory at the start, which only the caller knows.
             Kind::Dir => Value::Dir(self.default.into()),
             _ => match self.parse(&[self.default.as_bytes()], &Value::Bool(false)) {
                 Ok(value) => value,
@@ -232,7 +232,7 @@ impl Directive {
         }
     }
 
-    /// Both names, the present one first.
+    /// Returns both names, the present one first.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.alias)
     }

@@ -1,11 +1,12 @@
 //! The table of directives: those of Redis 7.4, and Braid's own.
 //!
-//! A row says everything about its directive, its setting included: after `=>` stand the meaning, type and
-//! name of a field of [`Settings`], and the function that reads it from the directive's value. Nothing else
-//! knows directives by name. A field is `live` if something acts on it and `reserved` if nothing does yet;
-//! `tests/tidy.rs` holds each row to the word that fits it. A row says `.missing(…)` if an application that
-//! sets it at run time would wait for an effect that never comes, and `.never_without(…)` if a server must
-//! not start either that is told to have it.
+//! Each row is the only description of its directive. Its setting follows `=>`: the
+//! meaning, type and name of a field of [`Settings`], and the function that reads it from the directive's
+//! value. No other code knows directives by name.
+//!
+//! A field is `live` if some code acts on it and `reserved` if none does yet. `tests/tidy.rs` checks each
+//! row's word. A row says `.missing(…)` if an application that sets it at run time would wait for an effect
+//! that never comes. It says `.never_without(…)` if a server with that setting must also refuse to start.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -19,27 +20,33 @@ use super::settings::{
 };
 use super::value::{Kind, Reason, Value};
 
-/// Version of Redis that Braid's replies and defaults follow; `INFO` reports it as `redis_version`.
+/// The version of Redis that Braid's replies and defaults follow.
+///
+/// `INFO` reports it as `redis_version`.
 pub const REDIS_VERSION: &str = "7.4.0";
 
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
 const NO_REPLICATION: &str = "replication is not supported yet";
-/// Longest host name that a cluster node announces, as in Redis.
+/// The longest host name that a cluster node announces, as in Redis.
 const MAX_HOSTNAME_BYTES: usize = 255;
 
-/// Declares the rows and, for those with a setting, its field: what the field means, what Braid does with it,
-/// its name, its type, and the function that reads it from the directive's value.
+/// Declares the rows and the fields of their settings.
+///
+/// A row with a setting gives the field's documentation, its meaning, name and type, and the function that
+/// reads it from the directive's value.
 macro_rules! directives {
     ($($row:expr $(=> $(#[$doc:meta])* $meaning:ident $field:ident: $type:ty = $read:expr)?;)*) => {
-        /// Every setting that Braid acts on. Read-only outside of `config`: [`Config`](super::Config) keeps
-        /// it equal to the values that `CONFIG GET` shows. A field has its directive's name.
+        /// Every setting that Braid acts on.
+        ///
+        /// A field has its directive's name. Outside of `config` the settings are read-only:
+        /// [`Config`](super::Config) keeps them equal to the values that `CONFIG GET` shows.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Settings {
             $($($(#[$doc])* pub $field: $type,)?)*
         }
 
-        /// All directives.
+        /// All directives, in the order of the table.
         pub(super) const DIRECTIVES: &[Directive] = &[
             $($row $(.$meaning(|settings, value| settings.$field = $read(value)))?,)*
         ];
@@ -49,33 +56,33 @@ macro_rules! directives {
 directives! {
     // Braid's own.
     integer("shards", 1, 16_384, "1024").immutable().rule(power_of_two) =>
-        /// Shards: a power of two.
+        /// Number of shards, a power of two.
         live shards: usize = Value::number;
     yes_no("hash-tags", "yes").immutable() =>
-        /// Whether keys with the same `{tag}` meet in one shard.
+        /// Whether keys with the same `{tag}` are in one shard.
         live hash_tags: bool = Value::yes;
     yes_no("io-threads-always-active", "no") =>
-        /// Whether all of them serve connections, however little there is to do.
+        /// Whether all I/O threads serve connections, even under a small load.
         live io_threads_always_active: bool = Value::yes;
     // Listening.
     integer("port", 0, PORT, "6379") =>
         /// TCP port; 0 listens on no TCP port.
         live port: u16 = Value::number;
     row("bind", Kind::Addresses, "127.0.0.1 -::1") =>
-        /// Addresses for TCP; none listens on no TCP port.
+        /// Addresses for TCP. An empty list listens on no TCP port.
         live bind: Vec<BindAddress> = addresses;
     text("bind-source-addr", "");
     text("unixsocket", "").immutable() =>
         /// Path of the Unix socket.
         live unixsocket: Option<PathBuf> = Value::path;
     row("unixsocketperm", Kind::FileMode, "0").immutable() =>
-        /// File mode of the Unix socket; `None` leaves what the process's mask gives.
+        /// File mode of the Unix socket; `None` leaves the mode to the process's mask.
         live unixsocketperm: Option<u32> = Value::nonzero;
     integer("tcp-backlog", 0, INT, "511").immutable() =>
         /// Length of the queue of connections that wait to be accepted.
         live tcp_backlog: u32 = Value::number;
     yes_no("protected-mode", "yes") =>
-        /// Refuse connections from other machines while there is no password.
+        /// Whether connections from other machines are refused while there is no password.
         live protected_mode: bool = Value::yes;
     integer("socket-mark-id", 0, UINT, "0").immutable();
     integer("max-new-connections-per-cycle", 1, 1_000, "10");
@@ -88,31 +95,33 @@ directives! {
         /// Users declared in the configuration.
         live users: Vec<UserLine> = users;
     text("aclfile", "").immutable() =>
-        /// File with users.
+        /// Path of the file that declares users.
         live aclfile: Option<PathBuf> = Value::path;
     choice("acl-pubsub-default", AclPubsubDefault::WORDS, "resetchannels") =>
         /// Channels of users without a rule about channels.
         live acl_pubsub_default: AclPubsubDefault = one_word;
     integer("acllog-max-len", 0, LONG, "128") =>
-        /// Entries that ACL LOG keeps.
+        /// Greatest number of entries that ACL LOG keeps.
         live acllog_max_len: usize = Value::number;
     line("rename-command", 2, 2) =>
-        /// Commands that have another name, or none.
+        /// Commands with another name, or without one.
         live renamed_commands: Vec<RenamedCommand> = renamed_commands;
     integer("maxclients", 1, UINT, "10000") =>
-        /// Connections at a time.
+        /// Greatest number of connections at a time.
         live maxclients: u32 = Value::number;
     integer("timeout", 0, INT, "0") =>
-        /// Idle clients are disconnected after this time.
+        /// Time after which an idle client is disconnected; `None`: never.
         live timeout: Option<Duration> = nonzero_seconds;
     integer("tcp-keepalive", 0, INT, "300") =>
-        /// Period of TCP keepalive probes.
+        /// Period of TCP keepalive probes; `None` sends none.
         live tcp_keepalive: Option<Duration> = nonzero_seconds;
     memory("proto-max-bulk-len", MEGABYTE, LONG, "512mb") =>
         /// Bytes of the longest argument.
         live proto_max_bulk_len: usize = Value::number;
     memory("lua-memory-limit", MEGABYTE, LONG, "1gb") =>
-        /// Bytes that the scripts of one thread may have in Lua, and likewise its functions.
+        /// Bytes of Lua's memory for the scripts of a thread.
+        ///
+        /// Its functions may use the same amount again.
         live lua_memory_limit: usize = Value::number;
     memory("client-query-buffer-limit", MEGABYTE, LONG, "1gb") =>
         /// Bytes of unparsed input that a client may have.
@@ -122,13 +131,13 @@ directives! {
         Kind::OutputLimits,
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60",
     ) =>
-        /// Bytes of replies that a client may leave unread.
+        /// Bytes of replies that a client may leave unread, by class of client.
         live client_output_buffer_limit: OutputLimits = Value::output_limits;
     integer("tracking-table-max-keys", 0, LONG, "1000000") =>
-        /// Keys that client-side caching remembers; `None` sets no limit.
+        /// Greatest number of keys that client-side caching remembers; `None` sets no limit.
         live tracking_table_max_keys: Option<usize> = Value::nonzero;
     row("maxmemory-clients", Kind::MemoryOrPercent, "0") =>
-        /// Memory for clients.
+        /// Memory that all clients may use together.
         live maxmemory_clients: Amount = Value::amount;
     // Threads and data. `Config::new` makes the number of cores the default of io-threads.
     integer("io-threads", 1, 128, "1").immutable() =>
@@ -136,7 +145,7 @@ directives! {
         live io_threads: usize = Value::number;
     yes_no("io-threads-do-reads", "no").immutable();
     integer("databases", 1, INT, "16").immutable() =>
-        /// Databases that SELECT can reach.
+        /// Number of databases that SELECT can reach.
         live databases: usize = Value::number;
     integer("hz", 0, INT, "10").rule(between_1_and_500) =>
         /// Background rounds per second, 1 to 500.
@@ -144,19 +153,19 @@ directives! {
     yes_no("dynamic-hz", "yes");
     yes_no("activerehashing", "yes");
     memory("maxmemory", 0, ULONG, "0") =>
-        /// Memory for data, in bytes.
+        /// Limit of the memory for data, in bytes; `None` sets no limit.
         live maxmemory: Option<u64> = Value::nonzero;
     choice("maxmemory-policy", MaxmemoryPolicy::WORDS, "noeviction") =>
-        /// What is removed when it is full.
+        /// Choice of the keys that are evicted when `maxmemory` is reached.
         live maxmemory_policy: MaxmemoryPolicy = one_word;
     integer("maxmemory-samples", 1, INT, "5") =>
-        /// Keys looked at for each removal.
+        /// Number of sampled keys for each eviction.
         live maxmemory_samples: usize = Value::number;
     integer("maxmemory-eviction-tenacity", 0, 100, "10") =>
-        /// For how long keys are removed at a time: see `net/eviction.rs`.
+        /// Time for which a thread evicts at once, from 0 to 100: see `net/eviction.rs`.
         live maxmemory_eviction_tenacity: u32 = Value::number;
     integer("lfu-log-factor", 0, INT, "10") =>
-        /// How slowly the frequency counter grows.
+        /// Factor that slows the growth of the frequency counter.
         live lfu_log_factor: u32 = Value::number;
     integer("lfu-decay-time", 0, INT, "1") =>
         /// Minutes after which the frequency counter decays by one; 0: never.
@@ -182,13 +191,15 @@ directives! {
         /// Bytes of the longest field or value in a packed hash.
         live hash_max_listpack_value: usize = Value::number;
     integer("list-max-listpack-size", -INT - 1, INT, "-2").alias("list-max-ziplist-size") =>
-        /// Size of a list's node: entries if positive, else a size class (-1: 4 KiB … -5: 64 KiB).
+        /// Size of a list's node.
+        ///
+        /// A positive number counts entries. A negative one is a class: -1 is 4 KiB, -5 is 64 KiB.
         live list_max_listpack_size: i32 = Value::number;
     integer("list-compress-depth", 0, INT, "0") =>
         /// Nodes at each end of a list that stay uncompressed; 0: all.
         reserved list_compress_depth: u32 = Value::number;
     integer("set-max-intset-entries", 0, LONG, "512") =>
-        /// Members of the largest set of integers.
+        /// Members of the largest set encoded as an intset.
         live set_max_intset_entries: usize = Value::number;
     integer("set-max-listpack-entries", 0, LONG, "128") =>
         /// Members of the largest packed set.
@@ -211,65 +222,65 @@ directives! {
     memory("hll-sparse-max-bytes", 0, LONG, "3000") =>
         /// Bytes of the largest sparse HyperLogLog.
         live hll_sparse_max_bytes: usize = Value::number;
-    // What can be observed.
+    // // Observability.
     choice("loglevel", LogLevel::WORDS, "notice") =>
-        /// How much the log says.
+        /// Least severe level that the server log contains.
         live loglevel: LogLevel = one_word;
     text("logfile", "").immutable() =>
-        /// Where the log goes; `None` is the standard output.
+        /// File of the server log; `None` is the standard output.
         live logfile: Option<PathBuf> = Value::path;
     yes_no("hide-user-data-from-log", "no") =>
-        /// Leave what clients sent out of the log.
+        /// Whether data from clients is left out of the server log.
         reserved hide_user_data_from_log: bool = Value::yes;
     yes_no("always-show-logo", "no").immutable() =>
-        /// Show the logo at start even if the log is not a terminal.
+        /// Whether the logo is shown even if the server log is no terminal.
         reserved always_show_logo: bool = Value::yes;
     integer("slowlog-log-slower-than", -1, LONG, "10000").alias("commandlog-execution-slower-than") =>
-        /// Commands that took at least this long are kept in the slow log; `None` turns it off.
+        /// Duration from which a command enters the slow log; `None` turns it off.
         live slowlog_log_slower_than: Option<Duration> = micros;
     integer("slowlog-max-len", 0, LONG, "128").alias("commandlog-slow-execution-max-len") =>
-        /// Entries that the slow log keeps.
+        /// Greatest number of entries in the slow log.
         live slowlog_max_len: usize = Value::number;
     integer("commandlog-request-larger-than", -1, LONG, "1048576") =>
-        /// Commands whose request has at least so many bytes are kept in the log of large requests; `None`
-        /// turns it off.
+        /// Bytes of a request from which it is logged; `None` turns it off.
         live commandlog_request_larger_than: Option<usize> = not_negative;
     integer("commandlog-large-request-max-len", 0, LONG, "128") =>
-        /// Entries that the log of large requests keeps.
+        /// Greatest number of entries in the log of large requests.
         live commandlog_large_request_max_len: usize = Value::number;
     integer("commandlog-reply-larger-than", -1, LONG, "1048576") =>
-        /// Commands whose reply has at least so many bytes are kept in the log of large replies; `None` turns
-        /// it off.
+        /// Bytes of a reply from which it is logged; `None` turns it off.
         live commandlog_reply_larger_than: Option<usize> = not_negative;
     integer("commandlog-large-reply-max-len", 0, LONG, "128") =>
-        /// Entries that the log of large replies keeps.
+        /// Greatest number of entries in the log of large replies.
         live commandlog_large_reply_max_len: usize = Value::number;
     yes_no("latency-tracking", "yes") =>
         /// Whether latencies of commands are collected.
         live latency_tracking: bool = Value::yes;
     yes_no("latency-split", "no") =>
-        /// Whether it is told where the time of commands goes.
+        /// Whether INFO latencysplit measures how commands spend their time.
         live latency_split: bool = Value::yes;
     row("latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9") =>
         /// Percentiles that INFO reports.
         live latency_tracking_info_percentiles: Vec<f64> = Value::percentiles;
     integer("latency-monitor-threshold", 0, LONG, "0") =>
-        /// Events that took at least this long are kept by LATENCY; `None` turns it off.
+        /// Duration from which LATENCY keeps an event; `None` turns it off.
         live latency_monitor_threshold: Option<Duration> = nonzero_millis;
     integer("busy-reply-threshold", 0, LONG, "5000").alias("lua-time-limit") =>
-        /// Scripts and functions that run longer can be killed, and others are told BUSY; `None`: never.
+        /// Run time after which a script or function is busy; `None`: never.
+        ///
+        /// It can then be killed, and other clients get BUSY.
         live busy_reply_threshold: Option<Duration> = nonzero_millis;
     yes_no("syslog-enabled", "no").immutable() =>
-        /// Whether the log goes to the system's, too.
+        /// Whether the server log is also sent to syslog.
         live syslog_enabled: bool = Value::yes;
     text("syslog-ident", "redis").immutable() =>
-        /// Under what name.
+        /// The program's name in syslog.
         live syslog_ident: Vec<u8> = bytes;
     choice("syslog-facility", SyslogFacility::WORDS, "local0").immutable() =>
-        /// With what facility.
+        /// The facility in syslog.
         live syslog_facility: SyslogFacility = one_word;
     yes_no("crash-log-enabled", "yes") =>
-        /// Whether the log tells where the program was at a fault that ends it.
+        /// Whether a fatal fault logs the program's position.
         live crash_log_enabled: bool = Value::yes;
     yes_no("crash-memcheck-enabled", "yes");
     integer("watchdog-period", 0, INT, "0").hidden();
@@ -277,40 +288,41 @@ directives! {
     yes_no("enable-debug-assert", "no").immutable().hidden();
     // The process.
     row("dir", Kind::Dir, "./").protected() =>
-        /// Working directory: absolute, and it exists. Relative paths in other settings start here.
+        /// Working directory, an absolute path that exists. Relative paths in other settings start here.
         live dir: PathBuf = Value::dir;
     yes_no("daemonize", "no").immutable() =>
-        /// Whether the process goes to the background.
+        /// Whether the process runs in the background.
         live daemonize: bool = Value::yes;
     text("pidfile", "").immutable() =>
-        /// File to write the process's id to.
+        /// File that receives the process's id.
         live pidfile: Option<PathBuf> = Value::path;
     choice("supervised", Supervised::WORDS, "no").immutable() =>
-        /// Supervisor to report to.
+        /// Supervisor that the server reports to.
         live supervised: Supervised = one_word;
     yes_no("set-proc-title", "yes").immutable() =>
-        /// Whether the process's title shows the address.
+        /// Whether the server sets the process's title.
         live set_proc_title: bool = Value::yes;
     text("proc-title-template", "{title} {listen-addr} {server-mode}").rule(title_template) =>
-        /// What it shows.
+        /// Template of the process's title.
         live proc_title_template: Vec<u8> = bytes;
     integer("shutdown-timeout", 0, INT, "10") =>
-        /// How long SHUTDOWN waits for replicas.
+        /// Time that SHUTDOWN waits for replicas.
         reserved shutdown_timeout: Duration = seconds;
     row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
-        /// What SIGINT asks for.
+        /// Options of the SHUTDOWN that SIGINT causes.
         live shutdown_on_sigint: ShutdownOptions = shutdown_options;
     row("shutdown-on-sigterm", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
-        /// What SIGTERM asks for.
+        /// Options of the SHUTDOWN that SIGTERM causes.
         live shutdown_on_sigterm: ShutdownOptions = shutdown_options;
     choice("enable-debug-command", Access::WORDS, "no").immutable() =>
-        /// Who may use DEBUG.
+        /// Clients that may use DEBUG.
         live enable_debug_command: Access = one_word;
     choice("enable-protected-configs", Access::WORDS, "no").immutable() =>
-        /// Who may change protected settings.
+        /// Clients that may change protected settings.
         live enable_protected_configs: Access = one_word;
     choice("enable-module-command", Access::WORDS, "no").immutable() =>
-        /// Who is told that there are no modules, and not that MODULE is not allowed.
+        /// Clients that may use MODULE. They learn that there are no modules; others, that MODULE is not
+        /// allowed.
         live enable_module_command: Access = one_word;
     line("loadmodule", 1, usize::MAX).never_without("modules are not supported");
     choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no").rule(relative_is_yes);
@@ -332,63 +344,64 @@ directives! {
     integer("active-defrag-max-scan-fields", 1, LONG, "1000");
     // Snapshots.
     row("save", Kind::Save, "3600 1 300 100 60 10000") =>
-        /// A snapshot is taken in the background when one of these is reached, and when the server stops;
-        /// none: never.
+        /// Conditions for a background snapshot. With any, the server also saves when it stops; with none, it
+        /// never does.
         live save: Vec<SavePoint> = Value::save_points;
     text("dbfilename", "dump.rdb").protected().rule(snapshot_name) =>
-        /// The file of snapshots, in the working directory: it is loaded at the start.
+        /// File of snapshots, in the working directory. It is loaded at the start.
         live dbfilename: Option<PathBuf> = Value::path;
     yes_no("rdbcompression", "yes") =>
         /// Whether long strings are compressed in snapshots.
         live rdbcompression: bool = Value::yes;
     yes_no("rdbchecksum", "yes").immutable() =>
-        /// Whether snapshots end with a checksum, and those that are loaded are compared with theirs.
+        /// Whether snapshots end with a checksum, which is verified at loading.
         live rdbchecksum: bool = Value::yes;
     yes_no("rdb-del-sync-files", "no");
     yes_no("rdb-save-incremental-fsync", "yes");
     integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden() =>
-        /// How long a snapshot rests after each key: tests look at what goes on meanwhile.
+        /// Pause of a snapshot after each key, for tests that observe a running save.
         live rdb_key_save_delay: Option<Duration> = micros;
     integer("key-load-delay", -INT - 1, INT, "0").hidden();
     integer("loading-process-events-interval-bytes", 1_024, INT, "2097152").hidden();
     choice("sanitize-dump-payload", &["no", "yes", "clients"], "no");
     yes_no("stop-writes-on-bgsave-error", "yes") =>
-        /// Whether writes are refused once a snapshot has failed, if there are save points.
+        /// Whether writes are refused after a failed snapshot, if there are save points.
         live stop_writes_on_bgsave_error: bool = Value::yes;
     // The append-only file.
     yes_no("appendonly", "no") =>
-        /// Whether changes are logged to a file, which is what is loaded at the start.
+        /// Whether changes are logged to the AOF. The AOF is then loaded at the start instead of the
+        /// snapshot.
         live appendonly: bool = Value::yes;
     text("appendfilename", "appendonly.aof").immutable().rule(append_only_name) =>
-        /// What the names of the append-only file's parts begin with.
+        /// Prefix of the names of the AOF's files.
         live appendfilename: String = name;
     text("appenddirname", "appendonlydir").immutable().rule(append_only_directory) =>
-        /// Their folder, in the working directory.
+        /// Directory of the AOF, in the working directory.
         live appenddirname: String = name;
     choice("appendfsync", AppendFsync::WORDS, "everysec") =>
-        /// When they are synced.
+        /// Time at which the AOF is synced.
         live appendfsync: AppendFsync = one_word;
     yes_no("no-appendfsync-on-rewrite", "no") =>
-        /// Whether nothing is synced while the append-only file is rewritten or a snapshot is taken.
+        /// Whether the AOF is not synced during a rewrite or a snapshot.
         live no_appendfsync_on_rewrite: bool = Value::yes;
     integer("auto-aof-rewrite-percentage", 0, INT, "100") =>
-        /// By how much the append-only file must have grown to be rewritten, in percent; 0 for never.
+        /// Growth of the AOF that starts a rewrite, in percent; 0: never.
         live auto_aof_rewrite_percentage: u64 = Value::number;
     memory("auto-aof-rewrite-min-size", 0, LONG, "64mb") =>
-        /// How long it must be for that, in bytes.
+        /// Least size of the AOF that starts a rewrite, in bytes.
         live auto_aof_rewrite_min_size: u64 = Value::number;
     yes_no("aof-load-truncated", "yes") =>
-        /// Whether a file whose end is torn is loaded up to there.
+        /// Whether an AOF with an incomplete end is loaded up to there.
         live aof_load_truncated: bool = Value::yes;
     yes_no("aof-use-rdb-preamble", "yes") =>
-        /// Whether the base of the append-only file is a snapshot, and not commands.
+        /// Whether the base of the AOF is a snapshot rather than commands.
         live aof_use_rdb_preamble: bool = Value::yes;
     yes_no("aof-timestamp-enabled", "no") =>
-        /// Whether the append-only file tells when what it has was done.
+        /// Whether the AOF contains the times of its commands.
         live aof_timestamp_enabled: bool = Value::yes;
     yes_no("aof-rewrite-incremental-fsync", "yes");
     yes_no("aof-disable-auto-gc", "no") =>
-        /// Whether files stay that a rewrite has made superfluous.
+        /// Whether files that a rewrite has made superfluous are kept.
         live aof_disable_auto_gc: bool = Value::yes;
     // Replication.
     row("replicaof", Kind::Primary, "").alias("slaveof").immutable().never_without(NO_REPLICATION);
@@ -442,24 +455,25 @@ directives! {
         /// TCP port for HTTP with metrics and a status page; 0 listens on none.
         live metrics_port: u16 = Value::number;
     row("metrics-bind", Kind::Addresses, "127.0.0.1 -::1").immutable() =>
-        /// Addresses for that.
+        /// Addresses for the metrics port.
         live metrics_bind: Vec<BindAddress> = addresses;
     row("metrics-hosts", Kind::Addresses, "") =>
-        /// Names under which browsers and scrapers may ask for them, beside the loopback's and those of
-        /// `metrics-bind`.
+        /// Host names that requests to the metrics port may use.
+        ///
+        /// The loopback's and those of `metrics-bind` are always allowed.
         live metrics_hosts: Vec<String> = names;
     yes_no("metrics-tls", "no").immutable() =>
-        /// Whether that port speaks TLS, with the certificates of `tls-cert-file`.
+        /// Whether the metrics port speaks TLS, with the certificate in `tls-cert-file`.
         live metrics_tls: bool = Value::yes;
     // TLS.
     integer("tls-port", 0, PORT, "0") =>
         /// TCP port for TLS; 0 listens on none.
         live tls_port: u16 = Value::number;
     text("tls-cert-file", "") =>
-        /// The server's certificate, and those between it and an authority.
+        /// File with the server's certificate, and those between it and an authority's.
         live tls_cert_file: Option<PathBuf> = Value::path;
     text("tls-key-file", "") =>
-        /// Its private key.
+        /// File with the private key of the server's certificate.
         live tls_key_file: Option<PathBuf> = Value::path;
     text("tls-key-file-pass", "").sensitive();
     text("tls-client-cert-file", "");
@@ -467,40 +481,40 @@ directives! {
     text("tls-client-key-file-pass", "").sensitive();
     text("tls-dh-params-file", "");
     text("tls-ca-cert-file", "") =>
-        /// Authorities whose certificates clients may have.
+        /// File with the authorities that may issue clients' certificates.
         live tls_ca_cert_file: Option<PathBuf> = Value::path;
     text("tls-ca-cert-dir", "") =>
-        /// A directory with such.
+        /// Directory with files of such authorities.
         live tls_ca_cert_dir: Option<PathBuf> = Value::path;
     choice("tls-auth-clients", AuthClients::WORDS, "yes") =>
         /// Whether clients must have certificates.
         live tls_auth_clients: AuthClients = one_word;
     choice("tls-auth-clients-user", AuthClientsUser::WORDS, "off") =>
-        /// By what of its certificate a client becomes a user.
+        /// Part of a client's certificate that names its user.
         live tls_auth_clients_user: AuthClientsUser = one_word;
     integer("tls-auto-reload-interval", 0, INT, "0") =>
-        /// How often the files of certificates and keys are looked at; `None`: never.
+        /// Period after which the files of certificates and keys are checked for changes; `None`: never.
         live tls_auto_reload_interval: Option<Duration> = nonzero_seconds;
     yes_no("tls-replication", "no");
     yes_no("tls-cluster", "no");
     text("tls-protocols", "") =>
-        /// Versions of TLS; empty means all that are safe.
+        /// Versions of TLS. Empty means all that are safe.
         live tls_protocols: Vec<u8> = bytes;
     text("tls-ciphers", "") =>
-        /// Cipher suites of TLS 1.2, as OpenSSL names them; empty means all.
+        /// Cipher suites of TLS 1.2, as OpenSSL names them. Empty means all.
         live tls_ciphers: Vec<u8> = bytes;
     text("tls-ciphersuites", "") =>
-        /// Cipher suites of TLS 1.3; empty means all.
+        /// Cipher suites of TLS 1.3. Empty means all.
         live tls_ciphersuites: Vec<u8> = bytes;
     yes_no("tls-prefer-server-ciphers", "no") =>
-        /// Whether their order is the server's rather than the client's.
+        /// Whether the server's order of cipher suites is preferred to the client's.
         live tls_prefer_server_ciphers: bool = Value::yes;
     yes_no("tls-session-caching", "yes") =>
         /// Whether clients may resume sessions.
         live tls_session_caching: bool = Value::yes;
     integer("tls-session-cache-size", 0, INT, "20480");
     integer("tls-session-cache-timeout", 0, INT, "300") =>
-        /// For how long.
+        /// Time for which clients may resume a session; `None` sets no limit.
         live tls_session_cache_timeout: Option<Duration> = nonzero_seconds;
 }
 
@@ -508,12 +522,12 @@ directives! {
 const TITLE_VARIABLES: &[&[u8]] =
     &[b"title", b"listen-addr", b"server-mode", b"port", b"tls-port", b"unixsocket", b"config-file"];
 
-/// Every directive that there is, for what describes them.
+/// Returns every directive, for code that describes them.
 pub fn directives() -> &'static [Directive] {
     DIRECTIVES
 }
 
-/// Places in the table by both names of each directive, in the names' order.
+/// Positions in the table by both names of each directive, sorted by name.
 static BY_NAME: LazyLock<Vec<(&'static str, usize)>> = LazyLock::new(|| {
     let rows = DIRECTIVES.iter().enumerate();
     let mut names: Vec<_> =
@@ -522,14 +536,16 @@ static BY_NAME: LazyLock<Vec<(&'static str, usize)>> = LazyLock::new(|| {
     names
 });
 
-/// Finds a directive by either name, in any case: the name as the table spells it, and the row's place.
+/// Finds a directive by either name, in any case.
+///
+/// Returns the name as the table spells it, and the row's position.
 pub(super) fn find(name: &[u8]) -> Option<(&'static str, usize)> {
     let name = name.to_ascii_lowercase();
     let place = BY_NAME.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)).ok()?;
     Some(BY_NAME[place])
 }
 
-/// Finds the place of a directive that the caller knows to exist.
+/// Finds the position of a directive that the caller knows to exist.
 pub(super) fn place_of(name: &str) -> usize {
     match find(name.as_bytes()) {
         Some((_, place)) => place,
@@ -545,17 +561,17 @@ fn power_of_two(value: Value) -> Result<Value, Reason> {
     }
 }
 
-/// As in Redis, a frequency outside 1 to 500 is not refused.
+/// Limits a frequency to 1 to 500. As in Redis, others are not refused.
 fn between_1_and_500(value: Value) -> Result<Value, Reason> {
     Ok(Value::Number(value.number::<i128>().clamp(1, 500)))
 }
 
-/// `relative` is the longer name of `yes`.
+/// Replaces `relative` with its shorter name `yes`.
 fn relative_is_yes(value: Value) -> Result<Value, Reason> {
     Ok(if value.word() == "relative" { Value::Choice("yes") } else { value })
 }
 
-/// As in Redis, a smaller backlog is not refused.
+/// Raises a smaller backlog to 16 KiB. As in Redis, it is not refused.
 fn at_least_16_kilobytes(value: Value) -> Result<Value, Reason> {
     Ok(Value::Number(value.number::<i128>().max(16 << 10)))
 }
@@ -568,7 +584,7 @@ fn save_or_nosave(value: Value) -> Result<Value, Reason> {
     Ok(value)
 }
 
-/// Accepts text in which every `{…}` is a known variable, and that is not empty.
+/// Accepts nonempty text in which every `{…}` is a known variable.
 fn title_template(value: Value) -> Result<Value, Reason> {
     const REFUSED: Reason = Reason::Rule("template format is invalid or contains unknown variables");
     let mut rest = value.text();
@@ -624,7 +640,7 @@ fn host_name(value: Value) -> Result<Value, Reason> {
     Ok(value)
 }
 
-/// Names that can stand in the nodes file, whose fields are separated by spaces and commas.
+/// Accepts names for the nodes file, whose fields are separated by spaces and commas.
 fn node_name(value: Value) -> Result<Value, Reason> {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if !value.text().iter().all(allowed) {
@@ -667,12 +683,12 @@ fn nonzero_millis(value: &Value) -> Option<Duration> {
     value.nonzero().map(Duration::from_millis)
 }
 
-/// Microseconds; a negative number turns the slow log off.
+/// Reads microseconds. A negative number turns the feature off.
 fn micros(value: &Value) -> Option<Duration> {
     u64::try_from(value.number::<i64>()).ok().map(Duration::from_micros)
 }
 
-/// A count; a negative number turns off what it is for.
+/// Reads a count. A negative number turns the feature off.
 fn not_negative(value: &Value) -> Option<usize> {
     usize::try_from(value.number::<i64>()).ok()
 }
@@ -700,10 +716,10 @@ mod tests {
     use super::super::directive::{Flags, Meaning};
     use super::*;
 
-    /// `CONFIG GET *` of a redis-server 7.0 that was started without a file, one `name=value` a line.
+    /// `CONFIG GET *` of a redis-server 7.0 that was started without a file, as lines of `name=value`.
     const REDIS_7_0: &str = include_str!("redis-7.0-defaults.txt");
 
-    /// Defaults that are not those of Redis 7.0, and why.
+    /// Defaults that differ from Redis 7.0, each with its reason.
     const MEANT_TO_DIFFER: &[(&str, &str)] = &[
         ("bind", "Loopback only, as the redis.conf that Redis ships: reaching other machines is asked for"),
         ("io-threads", "Cores available: every thread runs commands"),

@@ -1,4 +1,4 @@
-//! Reading configuration files: lines, includes, and the message that a refused line ends the start with.
+//! Configuration files: their lines and includes, and errors in them.
 
 use std::fmt;
 use std::io;
@@ -10,40 +10,43 @@ use super::directives::{self, DIRECTIVES};
 use super::value::{Kind, Reason, Value, path_of, refusal};
 use super::words;
 
-/// How deep files may include files. Redis sets no bound and overflows its stack on a file that includes
-/// itself.
+/// Greatest depth of files that include files.
+///
+/// Redis sets no limit, and a file that includes itself overflows its stack.
 const MAX_INCLUDE_DEPTH: usize = 16;
 
-/// Why the server does not start. Prints as Redis does, for operators who search for the message.
+/// The reason why the server does not start.
+///
+/// It prints as Redis does, for operators who search for the message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FatalConfigError {
-    /// A line is refused.
+    /// A refused line.
     Line {
-        /// The included file that has the line; `None` for the main file and the command line.
+        /// The included file with the line; `None` for the main file and the command line.
         file: Option<PathBuf>,
         /// Number of the line, from 1. Options of the command line follow the file's last line after an empty
         /// one.
         number: usize,
-        /// The line without the spaces around it.
+        /// The line without surrounding spaces.
         line: Vec<u8>,
-        /// Why.
+        /// The reason of the refusal.
         reason: Reason,
     },
-    /// A file cannot be read.
+    /// An unreadable file.
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The operating system's words.
+        /// The operating system's text.
         why: String,
     },
-    /// Something is asked for that is not there, and without which the server must not start.
+    /// A required feature that is missing, without which the server must not start.
     Missing {
-        /// The directive that asks for it.
+        /// The directive that requires it.
         name: &'static str,
-        /// The feature that is missing.
+        /// The missing feature.
         why: &'static str,
     },
-    /// Users stand both in the configuration and in a file of their own.
+    /// Users declared both in the configuration and in an ACL file.
     UsersTwice,
 }
 
@@ -81,7 +84,7 @@ impl std::error::Error for FatalConfigError {}
 pub(super) struct Loader<'a> {
     config: &'a mut Config,
     glob: Glob,
-    /// The first `save` line takes the default save points away; those that follow add theirs.
+    /// Whether a `save` line was read. The first one replaces the default save points; later ones add theirs.
     saw_save: bool,
     depth: usize,
 }
@@ -119,7 +122,9 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Reads the files that a pattern names. No file is no error for a pattern, but is one for a name.
+    /// Reads the files that a pattern names.
+    ///
+    /// A pattern may match no file, but a name without wildcards must exist.
     fn include(&mut self, pattern: &[u8]) -> Result<(), FatalConfigError> {
         self.depth += 1;
         for path in expand(&self.config.dir, pattern, self.glob) {
@@ -146,8 +151,9 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// The save points after a `save` line with the points `new`. `save ""` takes all away, a bare `save`
-    /// adds none.
+    /// Returns the save points after a `save` line with the points `new`.
+    ///
+    /// `save ""` removes all points, and a bare `save` adds none.
     fn more_save_points(&self, place: usize, new: Value, is_bare: bool) -> Value {
         match (&*self.config.values[place], new) {
             (Value::Save(old), Value::Save(new)) if self.saw_save && (is_bare || !new.is_empty()) => {
@@ -168,17 +174,17 @@ fn refuse_second_declaration(users: &Value) -> Result<(), Reason> {
     }
 }
 
-/// A line of a configuration file.
+/// The content of a line of a configuration file.
 pub(super) enum Line {
     /// Empty, or a comment.
     Nothing,
-    /// Other files to read here.
+    /// A pattern of files to read here.
     Include(Vec<u8>),
-    /// A directive by its place in the table, and the words after its name.
+    /// A directive's position in the table, and the words after its name.
     Directive(usize, Vec<Vec<u8>>),
 }
 
-/// Reads one line. Does not look at the words after a directive's name.
+/// Parses one line, but not the words after a directive's name.
 pub(super) fn parse_line(line: &[u8]) -> Result<Line, Reason> {
     let line = line.trim_ascii();
     if line.is_empty() || line[0] == b'#' {
@@ -202,16 +208,17 @@ pub(super) fn parse_line(line: &[u8]) -> Result<Line, Reason> {
     }
 }
 
-/// Reads a file. The error names it.
+/// Reads a file. An error names it.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, FatalConfigError> {
     let unreadable =
         |error: io::Error| FatalConfigError::Unreadable { path: path.to_owned(), why: refusal(&error) };
     std::fs::read(path).map_err(unreadable)
 }
 
-/// The files that a pattern names, in order; relative ones start at `base`. As in a shell, a wildcard matches
-/// within one part of the path, and no leading dot. Without wildcards the pattern is a name, whether the file
-/// exists or not.
+/// Returns the files that a pattern names, in order. Relative paths start at `base`.
+///
+/// As in a shell, a wildcard matches within one part of the path, and never a leading dot. Without wildcards
+/// the pattern is a name, whether the file exists or not.
 fn expand(base: &Path, pattern: &[u8], glob: Glob) -> Vec<PathBuf> {
     if !is_wild(pattern) {
         return vec![base.join(path_of(pattern))];
@@ -228,7 +235,9 @@ fn expand(base: &Path, pattern: &[u8], glob: Glob) -> Vec<PathBuf> {
     paths
 }
 
-/// What in `folder` matches one part of a pattern, sorted by name. Nothing if it is no readable directory.
+/// Returns the paths in `folder` that match one part of a pattern, sorted by name.
+///
+/// There are none if `folder` is not a readable directory.
 fn matching(folder: &Path, part: &[u8], glob: Glob) -> Vec<PathBuf> {
     let matches = |name: &[u8]| name.starts_with(b".") == part.starts_with(b".") && glob(part, name);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -261,7 +270,7 @@ pub(super) mod tests {
         String::from_utf8(found.into_iter().next().unwrap().1).unwrap()
     }
 
-    /// A directory that goes away with the test.
+    /// A directory that is removed when the test ends.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -281,7 +290,7 @@ pub(super) mod tests {
 
     impl Drop for Folder {
         fn drop(&mut self) {
-            // What is left in the temporary directory is the operating system's to remove.
+            // If removing fails, the operating system cleans its temporary directory.
             let _ = std::fs::remove_dir_all(&self.0);
         }
     }

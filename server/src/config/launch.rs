@@ -1,4 +1,4 @@
-//! The command line: what the process was asked to do.
+//! The command line: parsing the process's arguments.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -13,64 +13,69 @@ use super::file::{FatalConfigError, Loader, read};
 use super::value::{path_of, refusal};
 use super::words;
 
-/// What `main` has to do.
+/// The task of `main`.
 #[derive(Debug, PartialEq)]
 pub enum Launch {
     /// Serve with this configuration, after logging its [`Config::notices`].
     Serve(Box<Config>),
     /// Print this to the standard output, and end with success.
     Print(String),
-    /// Check this file, and print what is in it, or, to the standard error and with code 1, what is wrong.
+    /// Check this snapshot and print its contents. A fault goes to the standard error, with code 1.
     CheckSnapshot(PathBuf),
-    /// Check this append-only file, and end with code 0, or 1 if it is not valid.
+    /// Check this append-only file. End with code 0, or 1 if it is not valid.
     CheckAof(AofOrder),
     /// Print this and a line end to the standard error, and end with code 1.
     Refuse(String),
 }
 
-/// What is to be done with an append-only file.
+/// A check or repair of an append-only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AofOrder {
     /// Its manifest, or a file of commands.
     pub path: PathBuf,
-    /// Whether it is changed.
+    /// The change to the file.
     pub work: AofWork,
 }
 
-/// What a check of an append-only file changes.
+/// The change that a check makes to an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AofWork {
-    /// Nothing.
+    /// No change.
     Check,
-    /// What is not whole is cut off, if whoever is asked agrees.
+    /// An incomplete end is cut off, if the user confirms.
     Fix,
-    /// What was written after this time, in seconds since 1970, is cut off.
+    /// Commands after this time, in seconds since 1970, are cut off.
     CutAfter(u64),
 }
 
-/// What a launch needs of the process that it happens in.
+/// The environment of a launch.
 pub struct Host<'a> {
     /// The name by which the program was started.
     pub program: OsString,
     /// The absolute working directory.
     pub dir: PathBuf,
-    /// Cores available.
+    /// Number of available cores.
     pub n_cores: usize,
-    /// Where `-` reads a configuration from.
+    /// The input that `-` reads a configuration from.
     pub stdin: &'a mut dyn Read,
-    /// The matcher for patterns after `include`.
+    /// The matcher for the patterns of `include`.
     pub glob: Glob,
-    /// Checks what only those who know the commands can: users and renamed commands. Returns why the
-    /// configuration is refused.
+    /// Checks users and renamed commands, for which the commands must be known.
+    ///
+    /// Returns why the configuration is refused.
     pub check: fn(&Config) -> Result<(), String>,
 }
 
-/// Reads the command line (without the program's name) and the files that it names.
+/// Reads the command line, without the program's name, and the files that it names.
 ///
-/// As in Redis: a first argument without a leading `-` is the configuration file; a last argument `-` reads
-/// more of it from the standard input; every `--name` begins a directive, and the words up to the next are
-/// its values. They are read after the file, as if they were its last lines. Under the name of one of Redis's
-/// programs that check files, it is that program.
+/// It is parsed as in Redis:
+///
+/// - A first argument without a leading `-` is the configuration file.
+/// - A last argument `-` reads more configuration from the standard input.
+/// - Every `--name` begins a directive, and the words up to the next one are its values. They are read after
+///   the file, as if they were its last lines.
+///
+/// Under the name of `redis-check-aof` or `redis-check-rdb` the program behaves as that program.
 pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
     let mut args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let named = |name: &[u8]| host.program.as_bytes().ends_with(name);
@@ -154,9 +159,10 @@ fn load(mut args: &[&[u8]], host: &mut Host<'_>) -> Result<Config, FatalConfigEr
     Ok(config)
 }
 
-/// Writes options as the lines of a file. The word after a name is a value even if it begins with `--`,
-/// unless the name has its values in the same argument (`"--hz 44"`). Only `--save` may stand without any,
-/// and then takes the save points away.
+/// Writes options as the lines of a file.
+///
+/// The word after a name is a value even if it begins with `--`, unless the argument of the name contains its
+/// values (`"--hz 44"`). Only `--save` may stand without a value, and then it removes the save points.
 fn options_as_lines(args: &[&[u8]]) -> Vec<u8> {
     let mut text = Vec::new();
     let mut needs_value = false;
@@ -241,7 +247,7 @@ Examples:
     )
 }
 
-/// What `--check-config` prints for a configuration that is accepted.
+/// Returns the text that `--check-config` prints for an accepted configuration.
 fn check_report(config: &Config) -> String {
     let mut report = String::from("The configuration is accepted.\n\nSet, other than the default:\n");
     for (row, value) in config.not_default() {

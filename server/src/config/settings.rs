@@ -33,58 +33,58 @@ macro_rules! words {
 }
 
 words! {
-    /// How much the log says.
+    /// The least severe level that the server log contains.
     pub enum LogLevel {
-        /// Everything.
+        /// Everything, including messages for debugging.
         Debug = "debug",
         /// Much that is rarely useful.
         Verbose = "verbose",
-        /// What one wants to see in production.
+        /// The level for production.
         #[default]
         Notice = "notice",
-        /// Only what is important.
+        /// Important messages only.
         Warning = "warning",
     }
 }
 
 words! {
-    /// Who may use a dangerous feature.
+    /// The clients that may use a dangerous feature.
     pub enum Access {
-        /// Nobody.
+        /// No client.
         #[default]
         No = "no",
-        /// Everybody.
+        /// Every client.
         Yes = "yes",
-        /// Connections over the loopback interface or a Unix socket.
+        /// Clients on the loopback interface or a Unix socket.
         Local = "local",
     }
 }
 
 words! {
-    /// What is removed when memory is full.
+    /// The choice of the keys that are evicted when memory is full.
     pub enum MaxmemoryPolicy {
         /// The least recently used of the keys with an expiry.
         VolatileLru = "volatile-lru",
         /// The least frequently used of the keys with an expiry.
         VolatileLfu = "volatile-lfu",
-        /// Any of the keys with an expiry.
+        /// A random key with an expiry.
         VolatileRandom = "volatile-random",
-        /// Of the keys with an expiry, the one that expires first.
+        /// The key that expires first.
         VolatileTtl = "volatile-ttl",
         /// The least recently used key.
         AllkeysLru = "allkeys-lru",
         /// The least frequently used key.
         AllkeysLfu = "allkeys-lfu",
-        /// Any key.
+        /// A random key.
         AllkeysRandom = "allkeys-random",
-        /// Nothing: writes are refused.
+        /// No key: writes are refused.
         #[default]
         Noeviction = "noeviction",
     }
 }
 
 impl MaxmemoryPolicy {
-    /// Whether it goes by how keys were used.
+    /// Whether the choice depends on how recently or how often keys were used.
     pub fn is_by_use(self) -> bool {
         use MaxmemoryPolicy::{AllkeysLfu, AllkeysLru, VolatileLfu, VolatileLru};
         matches!(self, VolatileLru | VolatileLfu | AllkeysLru | AllkeysLfu)
@@ -94,49 +94,49 @@ impl MaxmemoryPolicy {
 /// An amount of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amount {
-    /// None is said: there is no limit.
+    /// Not set: there is no limit.
     #[default]
     Unsaid,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// A part of `maxmemory`, in percent.
+    /// A share of `maxmemory`, in percent.
     OfMaxmemory(u64),
 }
 
 words! {
-    /// Which supervisor started the server.
+    /// The supervisor that started the server.
     pub enum Supervised {
         /// Upstart, which waits for a stop signal.
         Upstart = "upstart",
         /// systemd, which waits for a notification.
         Systemd = "systemd",
-        /// Whichever the environment shows.
+        /// The supervisor that the environment shows, if any.
         Auto = "auto",
-        /// None.
+        /// No supervisor.
         #[default]
         No = "no",
     }
 }
 
 words! {
-    /// When what was logged is synced.
+    /// The time at which the AOF is synced.
     pub enum AppendFsync {
-        /// Every second.
+        /// Once a second.
         #[default]
         Everysec = "everysec",
-        /// Before a write is answered.
+        /// Before the reply to a write is sent.
         Always = "always",
-        /// When the system likes.
+        /// Whenever the operating system chooses.
         No = "no",
     }
 }
 
 words! {
-    /// Which channels a user may use before a rule says so.
+    /// The channels of a user without a rule about channels.
     pub enum AclPubsubDefault {
-        /// All.
+        /// All channels.
         Allchannels = "allchannels",
-        /// None.
+        /// No channels.
         #[default]
         Resetchannels = "resetchannels",
     }
@@ -145,20 +145,20 @@ words! {
 words! {
     /// Whether clients must show a certificate (TLS).
     pub enum AuthClients {
-        /// They are not asked for one.
+        /// Clients are not asked for a certificate.
         No = "no",
-        /// Who has none is refused.
+        /// A client without a valid certificate is refused.
         #[default]
         Yes = "yes",
-        /// Who has one must have a good one.
+        /// A certificate is optional, but must be valid if there is one.
         Optional = "optional",
     }
 }
 
 words! {
-    /// By what of their certificates clients are logged in (TLS).
+    /// The part of a client's certificate that names its user (TLS).
     pub enum AuthClientsUser {
-        /// By nothing.
+        /// No part: clients are not logged in by certificate.
         #[default]
         Off = "off",
         /// The subject's common name.
@@ -169,26 +169,26 @@ words! {
 }
 
 words! {
-    /// Whose lines they are in the system's log.
+    /// The facility of the server's lines in syslog.
     pub enum SyslogFacility {
-        /// Any program's.
+        /// Programs of users.
         User = "user",
-        /// What the administrator says, as are the others.
+        /// The first of eight facilities for local use.
         #[default]
         Local0 = "local0",
-        /// The second of those.
+        /// The second facility for local use.
         Local1 = "local1",
-        /// The third.
+        /// The third facility for local use.
         Local2 = "local2",
-        /// The fourth.
+        /// The fourth facility for local use.
         Local3 = "local3",
-        /// The fifth.
+        /// The fifth facility for local use.
         Local4 = "local4",
-        /// The sixth.
+        /// The sixth facility for local use.
         Local5 = "local5",
-        /// The seventh.
+        /// The seventh facility for local use.
         Local6 = "local6",
-        /// The eighth.
+        /// The eighth facility for local use.
         Local7 = "local7",
     }
 }
@@ -196,13 +196,13 @@ words! {
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindAddress {
-    /// What to listen on.
+    /// The host part of the address.
     pub host: BindHost,
-    /// Whether the server starts even if this address does not exist on the machine (`-` before it).
+    /// Whether the server starts even without this address (`-` before it).
     pub optional: bool,
 }
 
-/// What to listen on.
+/// The host part of an address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindHost {
     /// All IPv4 interfaces (`*`).
@@ -213,7 +213,7 @@ pub enum BindHost {
     Named(String),
 }
 
-/// As it is written in the file.
+/// Prints the address as the configuration file writes it.
 impl fmt::Display for BindAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = match &self.host {
@@ -240,7 +240,7 @@ impl BindAddress {
     }
 }
 
-/// A snapshot is due after `seconds` if there were `changes`.
+/// A condition for a snapshot: at least `changes` within `seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavePoint {
     /// Seconds since the last snapshot, at least 1.
@@ -255,19 +255,21 @@ impl fmt::Display for SavePoint {
     }
 }
 
-/// When a client that does not read its replies is disconnected. 0 bytes: never.
+/// Limits on unread replies, above which a client is disconnected.
+///
+/// 0 bytes set no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// Disconnected at once above so many bytes.
+    /// Bytes above which a client is disconnected at once.
     pub hard_bytes: u64,
-    /// Disconnected above so many bytes …
+    /// Bytes above which a client is disconnected after `soft_time`.
     pub soft_bytes: u64,
-    /// … for so long without a break.
+    /// Time for which the output must stay above `soft_bytes` without a break.
     pub soft_time: Duration,
 }
 
 impl OutputLimit {
-    /// The most bytes that may wait, whatever the number zero stands for.
+    /// Returns the hard limit in bytes, or `u64::MAX` if there is none.
     pub fn hard(&self) -> u64 {
         if self.hard_bytes == 0 { u64::MAX } else { self.hard_bytes }
     }
@@ -276,7 +278,7 @@ impl OutputLimit {
 /// Output limits by class of client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimits {
-    /// All that are neither replicas nor subscribers, MONITOR included.
+    /// Clients that are neither replicas nor subscribers, monitoring clients included.
     pub normal: OutputLimit,
     /// Replicas.
     pub replica: OutputLimit,
@@ -285,7 +287,7 @@ pub struct OutputLimits {
 }
 
 impl OutputLimits {
-    /// The limit of the class of this (lowercase) name.
+    /// Returns the limit of the class with this lowercase name.
     pub(super) fn of_class(&mut self, name: &[u8]) -> Option<&mut OutputLimit> {
         match name {
             b"normal" => Some(&mut self.normal),
@@ -296,7 +298,7 @@ impl OutputLimits {
     }
 }
 
-/// As `CONFIG GET` prints them: with the old name of replicas, which clients parse.
+/// Prints limits as `CONFIG GET` does: with the old name of replicas, which clients parse.
 impl fmt::Display for OutputLimits {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = [("normal", self.normal), (" slave", self.replica), (" pubsub", self.pubsub)];
@@ -307,7 +309,7 @@ impl fmt::Display for OutputLimits {
     }
 }
 
-/// Classes of keyspace events to publish: a set of the bits below.
+/// Classes of keyspace events to publish, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyspaceEvents(u16);
 
@@ -334,14 +336,14 @@ impl KeyspaceEvents {
     pub const EVICTED: KeyspaceEvents = KeyspaceEvents(1 << 9);
     /// `t`: streams.
     pub const STREAM: KeyspaceEvents = KeyspaceEvents(1 << 10);
-    /// `m`: keys asked for and not found; not part of `A`.
+    /// `m`: reads of missing keys; not part of `A`.
     pub const KEY_MISS: KeyspaceEvents = KeyspaceEvents(1 << 11);
     /// `d`: types of modules.
     pub const MODULE: KeyspaceEvents = KeyspaceEvents(1 << 12);
-    /// `n`: keys that are new; not part of `A`.
+    /// `n`: new keys; not part of `A`.
     pub const NEW: KeyspaceEvents = KeyspaceEvents(1 << 13);
 
-    /// What `A` stands for: the letters `g$lshzxetd`.
+    /// The classes that `A` stands for: the letters `g$lshzxetd`.
     const ALL: u16 = 0b1_0111_1111_1100;
     /// Classes by letter, in the order in which they are printed.
     const LETTERS: [(char, KeyspaceEvents); 14] = [
@@ -361,7 +363,7 @@ impl KeyspaceEvents {
         ('m', Self::KEY_MISS),
     ];
 
-    /// Reads letters. `None` at a letter that is no class.
+    /// Reads letters. Returns `None` at a letter that is no class.
     pub(super) fn parse(letters: &[u8]) -> Option<Self> {
         let mut events = 0;
         for &letter in letters {
@@ -378,22 +380,22 @@ impl KeyspaceEvents {
         self.0 & classes.0 == classes.0
     }
 
-    /// The same but for these.
+    /// Returns these classes without `classes`.
     pub fn without(self, classes: KeyspaceEvents) -> KeyspaceEvents {
         KeyspaceEvents(self.0 & !classes.0)
     }
 
-    /// As a word, to be kept where threads read it.
+    /// Returns the set as a word that can be stored atomically.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// Back again.
+    /// Returns the set that [`KeyspaceEvents::bits`] made into a word.
     pub fn of_bits(bits: u16) -> KeyspaceEvents {
         KeyspaceEvents(bits)
     }
 
-    /// Whether nothing is published.
+    /// Whether no class is published.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -406,8 +408,8 @@ impl fmt::Display for KeyspaceEvents {
             out.write_str("A")?;
         }
         for (letter, class) in Self::LETTERS {
-            // Redis prints `n` only where it spells the classes out, so a reading of `AKEn` is not exact
-            // there; here `n` is printed after `A` too, so that CONFIG REWRITE keeps it.
+            // Redis prints `n` only where it prints the classes one by one, so its `AKE` can hide an `n`.
+            // This code prints `n` after `A` too, so that CONFIG REWRITE keeps it.
             let in_all = class.0 & Self::ALL != 0;
             if self.contains(class) && !(all && in_all) {
                 write!(out, "{letter}")?;
@@ -417,7 +419,9 @@ impl fmt::Display for KeyspaceEvents {
     }
 }
 
-/// What a signal asks of SHUTDOWN. With neither `save` nor `nosave`, saves exactly if save points are set.
+/// The options of a SHUTDOWN that a signal causes.
+///
+/// With neither `save` nor `nosave`, it saves exactly if there are save points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownOptions {
     /// Save even without save points.
@@ -426,7 +430,7 @@ pub struct ShutdownOptions {
     pub nosave: bool,
     /// Do not wait for replicas.
     pub now: bool,
-    /// Go on after errors.
+    /// Continue after errors.
     pub force: bool,
 }
 
@@ -440,7 +444,7 @@ impl ShutdownOptions {
     }
 }
 
-/// A `user` line: the user's name, then its rules, to be read by access control.
+/// A `user` line: the user's name and the rules for access control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserLine {
     /// The user's name.
@@ -449,13 +453,14 @@ pub struct UserLine {
     pub rules: Vec<Vec<u8>>,
 }
 
-/// A `rename-command` line. Whether the command exists and the new name is free is checked where commands are
-/// known.
+/// A `rename-command` line.
+///
+/// The table of commands checks whether the command exists and whether the new name is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenamedCommand {
     /// The command's name.
     pub from: Vec<u8>,
-    /// The name that replaces it; `None` takes the command away.
+    /// The name that replaces it; `None` removes the command.
     pub to: Option<Vec<u8>>,
 }
 

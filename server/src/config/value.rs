@@ -1,5 +1,6 @@
-//! What a directive holds, how it is read from words, and how `CONFIG GET` and the configuration file print
-//! it.
+//! Values of directives: reading them from words, and printing them.
+//!
+//! `CONFIG GET` and the configuration file print values differently.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -14,7 +15,7 @@ use super::words;
 pub enum Value {
     /// `yes` or `no`.
     Bool(bool),
-    /// Any number; 128 bits hold the signed and the unsigned 64-bit ranges that directives have.
+    /// A number. 128 bits hold the signed and the unsigned 64-bit ranges that directives have.
     Number(i128),
     /// A share of `maxmemory`, 1 to 100.
     Percent(u8),
@@ -40,27 +41,27 @@ pub enum Value {
     Percentiles(Vec<f64>),
     /// Host and port of the primary, for a replica.
     Primary(Option<(Vec<u8>, u16)>),
-    /// The words of each line, for directives that stand in files only, once for each thing they declare.
+    /// The words of each line, for directives of files that may stand several times.
     Lines(Vec<Vec<Vec<u8>>>),
 }
 
-/// What a directive accepts.
+/// The form of the values that a directive accepts.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `yes` or `no`.
     Bool,
     /// A decimal integer from `min` to `max`.
     Integer {
-        /// The least that is accepted.
+        /// The least accepted value.
         min: i128,
-        /// The greatest that is accepted.
+        /// The greatest accepted value.
         max: i128,
     },
     /// A count of bytes with an optional unit, from `min` to `max` bytes.
     Memory {
-        /// The least that is accepted.
+        /// The least accepted number of bytes.
         min: i128,
-        /// The greatest that is accepted.
+        /// The greatest accepted number of bytes.
         max: i128,
     },
     /// A count of bytes, or a percentage of `maxmemory`.
@@ -69,7 +70,7 @@ pub enum Kind {
     FileMode,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Any of these words together; the first stands for none of them.
+    /// A set of these words. The first word stands for the empty set.
     Choices(&'static [&'static str]),
     /// Any bytes.
     Text,
@@ -89,7 +90,7 @@ pub enum Kind {
     Percentiles,
     /// Host and port, or `no one`.
     Primary,
-    /// A line of words, at least (`min`) and at most (`max`) so many; each line adds to those before.
+    /// A line of at least `min` and at most `max` words. Each line is added to the earlier ones.
     Line {
         /// The fewest words.
         min: usize,
@@ -98,7 +99,7 @@ pub enum Kind {
     },
 }
 
-/// Why a value is refused. Prints as Redis words it.
+/// The reason why a value is refused. It prints in Redis's words.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// Neither `yes` nor `no`.
@@ -111,24 +112,24 @@ pub enum Reason {
     NotMemory,
     /// Neither a count of bytes nor a percentage.
     NotMemoryOrPercent,
-    /// Outside the bounds.
+    /// Out of bounds.
     OutOfBounds {
-        /// The least that is accepted.
+        /// The least accepted value.
         min: i128,
-        /// The greatest that is accepted.
+        /// The greatest accepted value.
         max: i128,
     },
     /// Not in the list.
     NotOneOf(&'static [&'static str]),
     /// Too few or too many words for this directive.
     WordCount,
-    /// Unknown directive, or a line that only files have, with a wrong number of words.
+    /// An unknown directive, or a line of a file with a wrong number of words.
     BadDirective,
     /// A second `user` line for the same user.
     DuplicateUser(Vec<u8>),
-    /// The operating system's refusal.
+    /// A refusal of the operating system.
     Refused(String),
-    /// A rule of one directive.
+    /// A violated rule of one directive.
     Rule(&'static str),
 }
 
@@ -159,7 +160,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The words of an I/O error, without the number that std appends to the operating system's text.
+/// Returns the text of an I/O error without the error number that std appends.
 pub(super) fn refusal(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
@@ -179,7 +180,7 @@ const BAD_OOM_SCORE: Reason =
 const MAX_ADDRESSES: usize = 16;
 
 impl Kind {
-    /// Whether one word may hold several values with spaces between them.
+    /// Whether one word may contain several values, separated by spaces.
     fn splits_words(self) -> bool {
         matches!(
             self,
@@ -192,8 +193,10 @@ impl Kind {
         )
     }
 
-    /// Reads the words after a directive's name. `old` is the present value: limits of classes that are not
-    /// named stay, lines are added to those before, and a relative directory starts there.
+    /// Reads the words after a directive's name. `old` is the present value.
+    ///
+    /// Limits of classes that are not named stay, lines are added to the present ones, and a relative
+    /// directory starts at the present one.
     pub(super) fn parse(self, words: &[&[u8]], old: &Value) -> Result<Value, Reason> {
         let split: Vec<&[u8]>;
         let words = match words {
@@ -239,7 +242,7 @@ impl Kind {
         }
     }
 
-    /// The text that `CONFIG GET` shows for `value`.
+    /// Returns the text that `CONFIG GET` shows for `value`.
     pub(super) fn print(self, value: &Value) -> Vec<u8> {
         match value {
             Value::Bool(true) => b"yes".to_vec(),
@@ -266,8 +269,9 @@ impl Kind {
         }
     }
 
-    /// What follows the directive's name on each line that a configuration file needs to hold `value`.
-    /// `default` is what holds without any line.
+    /// Returns the lines of a configuration file for `value`, without the directive's name.
+    ///
+    /// `default` is the value that applies without any line.
     pub(super) fn lines(self, value: &Value, default: &Value) -> Vec<Vec<u8>> {
         match value {
             Value::Number(bytes) if matches!(self, Kind::Memory { .. } | Kind::MemoryOrPercent) => {
@@ -299,8 +303,9 @@ impl Kind {
     }
 }
 
-/// Limits of the classes that differ from the default; of all classes when none does, for a file that names
-/// them.
+/// Returns the limits of the classes that differ from the default.
+///
+/// If none differs, it returns all, for a file that names the directive.
 fn output_limit_lines(limits: &OutputLimits, default: &Value) -> Vec<Vec<u8>> {
     let usual = match default {
         Value::OutputLimits(usual) => usual,
@@ -325,12 +330,12 @@ fn spaced<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
     items.join(" ").into_bytes()
 }
 
-/// At most six decimals, without the zeros at their end.
+/// Prints at most six decimals, without trailing zeros.
 pub fn short_decimal(number: f64) -> String {
     format!("{number:.6}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Bytes in the largest unit that divides them.
+/// Prints bytes in the largest unit that divides them.
 fn with_unit(bytes: i128) -> String {
     let units = [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")];
     match units.iter().find(|(unit, _)| bytes != 0 && bytes % unit == 0) {
@@ -357,15 +362,18 @@ fn yes_or_no(word: &[u8]) -> Result<bool, Reason> {
     }
 }
 
-/// A 64-bit integer in its shortest spelling: no sign but `-`, no leading zeros, no spaces.
+/// Reads a 64-bit integer in its shortest spelling.
+///
+/// It has no sign but `-`, no leading zeros and no spaces.
 fn integer(word: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(word).ok()?;
     let number: i64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
-/// Reads a count of bytes: digits and a unit. Too large a count becomes the largest, and no digits at all are
-/// 0, as in Redis.
+/// Reads a count of bytes: digits and a unit.
+///
+/// As in Redis, too large a count becomes the largest, and no digits are 0.
 pub fn memory(word: &[u8]) -> Option<u64> {
     let n_digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = word.split_at(n_digits);
@@ -515,12 +523,14 @@ fn line(words: &[&[u8]], min: usize, max: usize, old: &Value) -> Result<Value, R
     Ok(Value::Lines(lines))
 }
 
-/// A path as the bytes that it is.
+/// Returns a path with exactly these bytes.
 pub(super) fn path_of(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// The directory itself: absolute, free of symbolic links, and checked, so that a typing error shows at once.
+/// Returns the directory as an absolute path without symbolic links.
+///
+/// It must exist, so that a typing error shows at once.
 fn directory(word: &[u8], old: &Value) -> Result<Value, Reason> {
     let base = match old {
         Value::Dir(path) => path.as_path(),
@@ -538,8 +548,10 @@ fn directory(word: &[u8], old: &Value) -> Result<Value, Reason> {
     Ok(Value::Dir(path))
 }
 
-/// Readings by the kind that a row declares. Each panics on any other kind, which the table's tests exclude
-/// by applying every live row to the ends of what it accepts.
+/// Typed access by the kind that a row declares.
+///
+/// Each function panics on any other kind. The table's tests exclude that: they apply every row with a
+/// setting to the ends of its accepted range.
 impl Value {
     /// Reads a yes-or-no.
     pub(super) fn yes(&self) -> bool {
@@ -549,7 +561,7 @@ impl Value {
         }
     }
 
-    /// Reads a number into the type of the field it lands in.
+    /// Reads a number into the type of its field.
     pub(super) fn number<T: TryFrom<i128>>(&self) -> T {
         match self {
             Value::Number(number) => match T::try_from(*number) {
@@ -560,7 +572,7 @@ impl Value {
         }
     }
 
-    /// Reads a number where 0 says "none".
+    /// Reads a number where 0 means "none".
     pub(super) fn nonzero<T: TryFrom<i128>>(&self) -> Option<T> {
         (*self != Value::Number(0)).then(|| self.number())
     }
@@ -598,13 +610,13 @@ impl Value {
         }
     }
 
-    /// Reads text where none at all says "not set".
+    /// Reads text where empty text means "not set".
     pub(super) fn nonempty(&self) -> Option<Vec<u8>> {
         let text = self.text();
         (!text.is_empty()).then(|| text.to_vec())
     }
 
-    /// Reads a path where an empty one says "not set".
+    /// Reads save points.
     pub(super) fn save_points(&self) -> Vec<SavePoint> {
         match self {
             Value::Save(points) => points.clone(),
@@ -612,11 +624,12 @@ impl Value {
         }
     }
 
+    /// Reads a path where an empty one means "not set".
     pub(super) fn path(&self) -> Option<PathBuf> {
         self.nonempty().map(|text| path_of(&text).to_path_buf())
     }
 
-    /// Reads addresses as they are given to `bind`.
+    /// Reads addresses in the form of `bind`.
     pub(super) fn addresses(&self) -> &[Vec<u8>] {
         match self {
             Value::Addresses(words) => words,
@@ -632,7 +645,7 @@ impl Value {
         }
     }
 
-    /// Reads the limits of the classes of clients.
+    /// Reads the output limits of the classes of clients.
     pub(super) fn output_limits(&self) -> OutputLimits {
         match self {
             Value::OutputLimits(limits) => *limits,
@@ -640,7 +653,7 @@ impl Value {
         }
     }
 
-    /// Reads classes of events.
+    /// Reads classes of keyspace events.
     pub(super) fn events(&self) -> KeyspaceEvents {
         match self {
             Value::Events(events) => *events,

@@ -1,11 +1,12 @@
-//! Words of a configuration line: splitting, and quoting that splitting reverses.
+//! Words of a configuration line: splitting, and quoting as its inverse.
 //!
-//! The grammar is the one of inline commands (double quotes with `\n`, `\xHH` and the like, single quotes
-//! with `\'` only), kept in two functions so that the protocol crate's splitter can take the place of
-//! [`split`].
+//! The grammar is that of inline commands: double quotes with `\n`, `\xHH` and the like, single quotes with
+//! only `\'`. It is kept in two functions, so that the protocol crate's splitter can replace [`split`].
 
-/// Splits a line into words. `None` when a quote stays open or is followed by anything but a space. As in
-/// Redis, a zero byte ends the line.
+/// Splits a line into words.
+///
+/// Returns `None` if a quote stays open or is followed by anything but a space. As in Redis, a zero byte ends
+/// the line.
 pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let end = line.iter().position(|&byte| byte == 0).unwrap_or(line.len());
     let mut words = Vec::new();
@@ -21,13 +22,15 @@ pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(words)
 }
 
-/// The text from its first byte on that is no space: each word makes it shorter.
+/// Returns the text without leading spaces. This makes the rest shorter with each word.
 fn trim_start(text: &[u8]) -> &[u8] {
     let begin = text.iter().position(|&byte| !is_space(byte)).unwrap_or(text.len());
     &text[begin..]
 }
 
-/// A word that does not begin with a quote. A quote in its middle opens a quoted tail, as in `a"b c"`.
+/// Reads a word that does not begin with a quote.
+///
+/// A quote in its middle opens a quoted tail, as in `a"b c"`.
 fn bare(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let end =
         text.iter().position(|&byte| is_space(byte) || byte == b'"' || byte == b'\'').unwrap_or(text.len());
@@ -43,7 +46,7 @@ fn bare(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// A quoted word; `text` begins with its quote. The closing quote must end the word.
+/// Reads a quoted word; `text` begins with its quote. The closing quote must end the word.
 fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let quote = text[0];
     let mut word = Vec::new();
@@ -94,7 +97,7 @@ fn nibble(digit: u8) -> u8 {
     }
 }
 
-/// The spaces of C, among them the vertical tab.
+/// Whether a byte is a space in C, which includes the vertical tab.
 fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
@@ -118,7 +121,7 @@ pub fn quote(word: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Writes `word` as it is where [`split`] would return it unchanged, in quotes elsewhere.
+/// Writes `word` unquoted if [`split`] would return it unchanged, and in quotes otherwise.
 pub(super) fn quote_if_needed(word: &[u8]) -> Vec<u8> {
     let plain = |&byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quote(word) }

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// What is made of several sets.
+/// The operation on several sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -27,7 +27,7 @@ enum Operation {
     Difference,
 }
 
-/// How the scores that a member has in several sets become one.
+/// The function that combines a member's scores in several sets.
 #[derive(Clone, Copy, Default)]
 enum Aggregate {
     #[default]
@@ -37,7 +37,7 @@ enum Aggregate {
 }
 
 impl Aggregate {
-    /// Opposite infinities sum up to 0.
+    /// Combines two scores. The sum of opposite infinities is 0.
     fn of(self, one: f64, other: f64) -> f64 {
         match self {
             Aggregate::Sum => number_or_zero(one + other),
@@ -55,19 +55,19 @@ fn number_or_zero(value: f64) -> f64 {
 /// One of the sets to combine.
 #[derive(Clone, Copy)]
 enum Input<'a> {
-    /// There is no such key.
+    /// A missing key.
     Missing,
-    /// Members with their scores.
+    /// A sorted set: members with scores.
     Scored(SortedSetRef<'a>),
-    /// Members that count as 1 each.
+    /// A set, whose members have the score 1.
     Plain(SetRef<'a>),
 }
 
 impl<'a> Input<'a> {
-    /// What a key's entry is as an input.
+    /// Returns a key's entry as an input.
     ///
     /// # Errors
-    /// If the value is of a type without members, or without scores.
+    /// If the value is neither a set nor a sorted set.
     fn of(entry: Option<EntryRef<'a>>, now: Millis) -> Result<Self, StorageError> {
         let Some(entry) = entry else { return Ok(Input::Missing) };
         match entry.kind() {
@@ -93,7 +93,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Calls `visit` with every member and its score, until it says no.
+    /// Calls `visit` with every member and its score, until it returns false.
     fn visit(self, mut visit: impl FnMut(&[u8], f64) -> bool) {
         match self {
             Input::Missing => {}
@@ -108,18 +108,18 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What may follow the keys.
+/// The options after the keys.
 #[derive(Default)]
 struct Options {
-    /// By source; none if all are 1.
+    /// A weight for each source; empty if all are 1.
     weights: SmallVec<[f64; 4]>,
     aggregate: Aggregate,
     with_scores: bool,
-    /// 0 is no limit.
+    /// Greatest number of members; 0 sets no limit.
     limit: usize,
 }
 
-/// What a command may be told.
+/// The result that a command needs, which decides about its options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Reply,
@@ -167,8 +167,9 @@ impl Options {
         Ok(options)
     }
 
-    /// Each input with its weight, those with few members first: sums of doubles depend on their order, so it
-    /// is Redis's.
+    /// Returns each input with its weight, those with the fewest members first.
+    ///
+    /// Sums of doubles depend on their order, so it is Redis's.
     fn weighted<'a>(&self, inputs: &[Input<'a>]) -> SmallVec<[(Input<'a>, f64); 4]> {
         let weights = self.weights.iter().copied().chain(std::iter::repeat(1.0));
         let mut weighted: SmallVec<[(Input<'a>, f64); 4]> = inputs.iter().copied().zip(weights).collect();
@@ -177,7 +178,7 @@ impl Options {
     }
 }
 
-/// What is combined, and how.
+/// The inputs, operation and options of a command.
 struct Combination {
     sources: Sources,
     options: Options,
@@ -203,7 +204,7 @@ impl Combination {
         let n_sources = n_sources.ok_or(CommandError::Syntax)?;
         let destination = destination.map(|key| (key.bytes, KeyRole::Destination));
         let keys = args.rest().take(n_sources).map(|key| (key, KeyRole::Source));
-        // What is wrong with a key is said before what is wrong with the options.
+        // Errors of keys come before errors of options.
         let sources = Sources::share(call, destination.into_iter().chain(keys), |entry, now| {
             Input::of(entry, now).map(drop)
         })?;
@@ -239,7 +240,7 @@ impl Combination {
         }
     }
 
-    /// Calls `visit` with every member that all inputs have, until it says no.
+    /// Calls `visit` with every member that is in all inputs, until it returns false.
     fn intersect(&self, inputs: &[Input<'_>], mut visit: impl FnMut(&[u8], f64) -> bool) {
         let weighted = self.options.weighted(inputs);
         let Some((&(smallest, weight), others)) = weighted.split_first() else { return };
@@ -252,7 +253,7 @@ impl Combination {
     }
 }
 
-/// Gathers what only the first input has.
+/// Gathers the members that are only in the first input.
 fn subtract(inputs: &[Input<'_>], gathered: &mut Gathered) {
     let Some((first, others)) = inputs.split_first() else { return };
     first.visit(|member, score| {
@@ -307,7 +308,7 @@ fn combine_and_store(
     event: Event,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    // The event has the command's name.
+    // The event's name is the command's name.
     let name = event.name();
     let destination = args.key()?;
     let combination = Combination::read(call, args, Some(&destination), operation, Purpose::Store, name)?;
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(Aggregate::Sum.of(infinity, 1.0), infinity);
         assert_eq!(Aggregate::Min.of(infinity, -infinity), -infinity);
         assert_eq!(Aggregate::Max.of(1.0, 2.0), 2.0);
-        // What is no number changes nothing.
+        // NaN changes nothing.
         assert_eq!(Aggregate::Min.of(1.0, f64::NAN), 1.0);
         assert_eq!(Aggregate::Max.of(1.0, f64::NAN), 1.0);
     }

@@ -1,4 +1,4 @@
-//! Ranges of sorted sets: by place, by score, by text.
+//! Ranges of sorted sets: by rank, by score, by text.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::{
     command::{Call, Look, collection_args::n_bytes},
 };
 
-/// What a range is of.
+/// The property that orders a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -22,7 +22,7 @@ enum By {
     Text,
 }
 
-/// From which end a range is counted and given.
+/// The end from which a range is counted and written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Ascending,
@@ -32,7 +32,7 @@ enum Order {
 /// The ends of a range.
 #[derive(Clone, Copy)]
 enum Span<'a> {
-    /// Places from the end where the order begins; negative ones from the other.
+    /// Ranks from the first end of the order. Negative ones count from the other end.
     Ranks(i64, i64),
     Scores(Limit<f64>, Limit<f64>),
     Texts(Limit<&'a [u8]>, Limit<&'a [u8]>),
@@ -59,7 +59,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The ranks of a set's members that are in the range.
+    /// Returns the ranks of a set's members in the range.
     fn ranks(self, set: SortedSetRef<'_>, order: Order) -> Range<usize> {
         match self {
             Span::Scores(min, max) => set.score_range(min, max),
@@ -76,8 +76,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// The places from `start` to `stop`, the last one included; negative ones count from the end, -1 being the
-/// last of all.
+/// Returns the ranks from `start` to `stop`, inclusive. Negative ones count from the end, -1 being the last.
 fn between(start: i64, stop: i64, len: usize) -> Range<usize> {
     let from_beginning = |at: i64| if at < 0 { len as i64 + at } else { at };
     let start = from_beginning(start).max(0) as usize;
@@ -85,7 +84,7 @@ fn between(start: i64, stop: i64, len: usize) -> Range<usize> {
     if start < behind { start..behind } else { 0..0 }
 }
 
-/// Reads a score with or without `(` before it, which excludes the score itself.
+/// Reads a score. A `(` before it excludes the score itself.
 fn score_limit(text: &[u8]) -> Option<Limit<f64>> {
     match text {
         [b'(', text @ ..] => scan_double(text).map(Limit::Excluding),
@@ -93,8 +92,10 @@ fn score_limit(text: &[u8]) -> Option<Limit<f64>> {
     }
 }
 
-/// Reads a double as a C program does that only looks at where `strtod` stops: blanks may stand before it,
-/// nothing at all is 0, a zero byte ends the text, and what is too large is infinite.
+/// Reads a double as C's `strtod` does, if that consumes all of the text.
+///
+/// Leading blanks are skipped, an empty text is 0, a zero byte ends the text, and too large a number is
+/// infinite.
 fn scan_double(text: &[u8]) -> Option<f64> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     if text.is_empty() {
@@ -119,18 +120,18 @@ fn text_limit(text: &[u8]) -> Option<Limit<&[u8]>> {
     }
 }
 
-/// What a command asks for.
+/// The arguments of a range command.
 struct Query<'a> {
     span: Span<'a>,
     order: Order,
-    /// How many members of the range are left out at first. Negative: all of them.
+    /// Number of members to skip. A negative one skips all.
     offset: i64,
-    /// How many are given. Negative: all.
+    /// Greatest number of members. A negative one sets no limit.
     limit: i64,
     with_scores: bool,
 }
 
-/// What a command's name says already.
+/// The arguments that a command's name implies.
 #[derive(Clone, Copy)]
 struct Named {
     by: Option<By>,
@@ -139,7 +140,7 @@ struct Named {
 }
 
 impl<'a> Query<'a> {
-    /// Reads a range and the options behind it.
+    /// Reads a range and the options after it.
     fn read(mut args: Args<'a>, named: Named) -> Result<Self, CommandError> {
         let (min, max) = (args.next()?, args.next()?);
         let Named { mut by, mut order, stores } = named;
@@ -166,7 +167,7 @@ impl<'a> Query<'a> {
             ));
         }
         if by == By::Rank {
-            // Redis takes LIMIT then, if it limits nothing, and looks at none of it.
+            // Redis accepts LIMIT in this case if it sets no limit, and ignores its offset.
             offset = 0;
         }
         if with_scores && by == By::Text {
@@ -174,12 +175,12 @@ impl<'a> Query<'a> {
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
         }
-        // Who goes down says the upper end first, but for ranks, which are counted from there.
+        // A descending range names its upper end first. Ranks are counted from that end anyway.
         let (min, max) = if order == Order::Descending && by != By::Rank { (max, min) } else { (min, max) };
         Ok(Query { span: Span::read(by, min, max)?, order, offset, limit, with_scores })
     }
 
-    /// The ranks of the members that are asked for.
+    /// Returns the ranks of the members in the result.
     fn ranks(&self, set: SortedSetRef<'_>) -> Range<usize> {
         let ranks = self.span.ranks(set, self.order);
         let n_left_out = usize::try_from(self.offset).unwrap_or(usize::MAX).min(ranks.len());
@@ -190,7 +191,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Writes the members of these ranks.
+    /// Writes the members with these ranks.
     fn write(&self, set: SortedSetRef<'_>, ranks: Range<usize>, reply: &mut Reply<'_>) {
         let members = set.iter(ranks.clone());
         match self.order {
@@ -200,7 +201,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Replies the members of a range.
+/// Replies with the members of a range.
 fn give(shard: &mut Shard, mut args: Args<'_>, named: Named, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let query = Query::read(args, named)?;
@@ -242,7 +243,7 @@ pub(super) fn zrevrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Repl
     give(shard, args, named(By::Text, Order::Descending), reply)
 }
 
-/// The source may be the destination: it is kept readable until what is stored is complete.
+/// Stores a range. The source may be the destination, so the result is complete before it is stored.
 pub(super) fn zrangestore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (destination, source) = (args.key()?, args.key()?);
     let query = Query::read(args, Named { by: None, order: None, stores: true })?;
@@ -266,7 +267,7 @@ pub(super) fn zlexcount(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>
     count(shard, args, By::Text, reply)
 }
 
-/// Replies how many members are in a range.
+/// Replies with the number of members in a range.
 fn count(shard: &mut Shard, mut args: Args<'_>, by: By, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let span = Span::read(by, args.next()?, args.next()?)?;
@@ -287,7 +288,7 @@ pub(super) fn zremrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Repl
     remove(shard, args, (By::Text, Event::ZRemRangeByLex), reply)
 }
 
-/// Removes the members of a range, and replies how many there were.
+/// Removes the members of a range, and replies with their number.
 fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let span = Span::read(by, args.next()?, args.next()?)?;
@@ -301,10 +302,10 @@ fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply
     Ok(())
 }
 
-/// So few members are measured one by one.
+/// Number of members up to which each one is measured.
 const FEW: usize = 100;
 
-/// How many members a command gives. A set that is not large need not be searched twice.
+/// Estimates a reply with members. A set that is not large need not be searched twice.
 fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: Named) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let n = |set: SortedSetRef<'_>| {
@@ -321,13 +322,13 @@ fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: Named) -> usize {
     look.sorted_set(&key, n).unwrap_or(0)
 }
 
-/// How much work `n` members of a set are.
+/// Returns the work of reading `n` members of a set.
 fn share(set: SortedSetRef<'_>, n: usize) -> usize {
     let bytes = set.entry().allocated_bytes() / BYTES_PER_ELEMENT;
     n.max((bytes as u128 * n as u128 / set.len().max(1) as u128) as usize)
 }
 
-/// How many members a command removes.
+/// Estimates the number of members that a command removes.
 fn removed(look: &mut Look<'_, '_>, mut args: Args<'_>, by: By) -> usize {
     let (Ok(key), Ok(min), Ok(max)) = (args.key(), args.next(), args.next()) else { return 0 };
     let n = |set: SortedSetRef<'_>| {

@@ -15,23 +15,23 @@ use super::{
 };
 use crate::catalog::{Args, CommandError, Outcome, shown};
 
-/// How many entries XAUTOCLAIM claims if nothing is said.
+/// The default COUNT of XAUTOCLAIM.
 const AUTO_CLAIMED: usize = 100;
-/// The most that it can be asked for.
+/// The greatest COUNT of XAUTOCLAIM.
 const AUTO_CLAIMED_MAX: i64 = i64::MAX / 16;
 
-/// Takes an integer whose error is `text`.
+/// Takes an integer. `text` is the error for any other argument.
 fn int_or(args: &mut Args<'_>, text: &'static str) -> Result<i64, CommandError> {
     parse_i64(args.next()?).ok_or(CommandError::text(text))
 }
 
-/// The stream of a command on a group, which must be there.
+/// Returns the stream of a command on a group, both of which must exist.
 fn with_group<'s>(shard: &'s mut Shard, key: &Key<'_>, group: &[u8]) -> Result<StreamMut<'s>, CommandError> {
     let stream = shard.counted_value_mut::<StreamType>(key, Event::Claimed)?;
     stream.filter(|stream| stream.stream().group(group).is_some()).ok_or_else(|| no_such_group(key, group))
 }
 
-/// What may follow the identities in XCLAIM.
+/// The options of XCLAIM after the IDs.
 struct ClaimOptions {
     delivered_at: Millis,
     n_deliveries: Option<u64>,
@@ -87,8 +87,9 @@ fn unrecognized(word: &[u8]) -> CommandError {
     CommandError::owned(format!("ERR Unrecognized XCLAIM option '{}'", shown(word)))
 }
 
-/// A time that a client's clock says is kept within what can be. At time zero a log is loaded: what it says
-/// was within that when it was logged.
+/// Limits a time from a client's clock to the past.
+///
+/// At time zero the AOF is loaded, whose times were limited when they were recorded.
 fn sensible(unix_ms: i64, now: Millis) -> Millis {
     match u64::try_from(unix_ms) {
         Ok(unix_ms) if unix_ms <= now.0 || now == Millis(0) => Millis(unix_ms),
@@ -102,7 +103,7 @@ pub(super) fn xclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_
     let mut stream = with_group(shard, &key, group)?;
     let idle_min = int_or(&mut args, "ERR Invalid min-idle-time argument for XCLAIM")?.max(0) as u64;
     let mut ids = Ids::new();
-    // What is no identity begins the options.
+    // The first word that is no ID begins the options.
     while let Some(known) = args.peek().and_then(|word| id(word).ok()) {
         ids.push(known);
         args.next()?;
@@ -125,7 +126,7 @@ pub(super) fn xclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_
     });
     reply.close(array, n);
     if is_logged {
-        // Those that are gone were pending, or were not: to acknowledge them does no harm.
+        // Missing entries may have been pending. Acknowledging the others is harmless.
         let entries = stream.stream().entries();
         dealt.released = ids.iter().copied().filter(|&id| entries.get(id).is_none()).collect();
         Served { db, key: key.bytes, group, consumer }.tell(stream.stream(), &dealt);
@@ -156,7 +157,7 @@ pub(super) fn xautoclaim(shard: &mut Shard, mut args: Args<'_>, reply: &mut Repl
     let mut stream = with_group(shard, &key, group)?;
     let counting = if just_id { Counting::AsBefore } else { Counting::OneMore };
     let claim = Claim { group, consumer, idle_min, delivered_at: stream.now(), counting };
-    // Where to go on stands before what is claimed, and is known behind it.
+    // The next ID precedes the claimed entries in the reply, but is known only after them.
     let (mut claimed, mut n) = (Vec::new(), 0);
     let mut entries = Reply::new(&mut claimed, reply.version());
     let mut dealt = Dealt::default();

@@ -1,4 +1,4 @@
-//! How much work commands on streams are expected to be.
+//! Estimates of the work of commands on streams.
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
@@ -12,26 +12,26 @@ use super::{
 };
 use crate::{catalog::Args, command::Look};
 
-/// Entries that are removed as whole nodes; so many are as much work as one that is read.
+/// Entries removed as whole nodes that equal one read entry in work.
 const TRIMMED_PER_ELEMENT: usize = 4;
 
-/// How many pending entries XAUTOCLAIM looks at for each that it may claim, and claims if nothing is said.
+/// Pending entries that XAUTOCLAIM visits for each that it may claim, and its default COUNT.
 const ATTEMPTS_PER_CLAIM: usize = 10;
 const CLAIMED: usize = 100;
 
-/// How much it is to give `n` entries of a stream.
+/// Returns the work of replying with `n` entries of a stream.
 fn given(stream: &StreamRef<'_>, n: usize) -> usize {
     let len = (stream.stream().entries().len() as usize).max(1);
     let bytes = stream.entry().allocated_bytes() / BYTES_PER_ELEMENT;
     n.max((bytes as u128 * n.min(len) as u128 / len as u128) as usize)
 }
 
-/// A number of entries that a command is told.
+/// Reads a number of entries.
 fn number(text: &[u8]) -> Option<usize> {
     parse_i64(text).and_then(|n| usize::try_from(n).ok())
 }
 
-/// The word behind a name among the arguments.
+/// Returns the word after an option among the arguments.
 fn value_of<'a>(mut args: Args<'a>, name: &str) -> Option<&'a [u8]> {
     while !args.is_empty() {
         if args.tag(name) {
@@ -46,21 +46,21 @@ fn between(look: &mut Look<'_, '_>, key: &Key<'_>, from: &[u8], to: &[u8], args:
     let (Ok(from), Ok(to)) = (range_start(from), range_end(to)) else { return 0 };
     let n_max = value_of(args, "COUNT").map_or(usize::MAX, |count| number(count).unwrap_or(0));
     let n = |stream: StreamRef<'_>| {
-        // A single entry of a megabyte is found by its bytes; a long run of them need not be counted to its
-        // end.
+        // A single entry of a megabyte is recognized by its bytes. A long range need not be counted
+        // completely.
         let n = stream.stream().entries().about_between(from, to, n_max.min(WORK_MAX + 1)).min(n_max);
         given(&stream, n)
     };
     look.stream(key, n).unwrap_or(0)
 }
 
-/// XRANGE.
+/// Estimates XRANGE.
 pub(super) fn ranged(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let (Ok(key), Ok(from), Ok(to)) = (args.key(), args.next(), args.next()) else { return 0 };
     between(look, &key, from, to, args)
 }
 
-/// XREVRANGE.
+/// Estimates XREVRANGE.
 pub(super) fn ranged_backwards(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let (Ok(key), Ok(to), Ok(from)) = (args.key(), args.next(), args.next()) else { return 0 };
     between(look, &key, from, to, args)
@@ -74,13 +74,13 @@ fn removed(look: &mut Look<'_, '_>, key: &Key<'_>, options: &TrimOptions) -> usi
             TrimTo::Len(len) => entries.len().saturating_sub(len) as usize,
             TrimTo::Id(id) => entries.about_between(StreamId::MIN, id, usize::MAX),
         };
-        // Each group may have to be asked about each entry.
+        // Each group may have to be checked for each entry.
         n / TRIMMED_PER_ELEMENT * options.n_times_per_entry(stream.stream().groups().len())
     };
     look.stream(key, n).unwrap_or(0)
 }
 
-/// XTRIM.
+/// Estimates XTRIM.
 pub(super) fn trimmed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let mut options = TrimOptions::default();
@@ -92,17 +92,17 @@ pub(super) fn trimmed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     removed(look, &key, &options)
 }
 
-/// XADD, which may be told to trim.
+/// Estimates XADD, which can also trim.
 pub(super) fn trimmed_by_adding(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
-    // What begins with a letter is an option.
+    // A word that begins with a letter is an option.
     if !args.peek().and_then(<[u8]>::first).is_some_and(u8::is_ascii_alphabetic) {
         return 0;
     }
     AddOptions::read(&mut args).map_or(0, |options| removed(look, &key, &options.trim))
 }
 
-/// The keys that follow STREAMS, each with the word about it.
+/// Calls `each` with each key after STREAMS and its ID.
 fn streams<'a>(mut args: Args<'a>, mut each: impl FnMut(Key<'a>, &'a [u8])) {
     while !args.is_empty() && !args.tag("STREAMS") {
         args = args.skip(1);
@@ -115,7 +115,7 @@ fn streams<'a>(mut args: Args<'a>, mut each: impl FnMut(Key<'a>, &'a [u8])) {
     }
 }
 
-/// XREAD and XREADGROUP.
+/// Estimates XREAD and XREADGROUP.
 pub(super) fn read(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     let n_max = value_of(args, "COUNT").and_then(number).filter(|&n| n > 0).unwrap_or(usize::MAX);
     let group_and_consumer = value_of(args, "GROUP").zip(value_of(args, "GROUP").and(behind_group(args)));
@@ -141,7 +141,7 @@ pub(super) fn read(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
     total
 }
 
-/// The second word behind GROUP.
+/// Returns the second word after GROUP.
 fn behind_group(mut args: Args<'_>) -> Option<&[u8]> {
     while !args.is_empty() {
         if args.tag("GROUP") {
@@ -157,7 +157,7 @@ fn undelivered(stream: &Stream, group: &[u8], n_max: usize) -> usize {
     stream.entries().about_between(group.last_delivered_id(), StreamId::MAX, n_max.min(WORK_MAX + 1))
 }
 
-/// A group that a command names behind the key.
+/// Measures the group that a command names after the key.
 fn group<R>(
     look: &mut Look<'_, '_>,
     args: &mut Args<'_>,
@@ -168,8 +168,7 @@ fn group<R>(
         .flatten()
 }
 
-/// XPENDING: all consumers, or a range of what is pending, of which those may be passed over that have not
-/// been idle for long.
+/// Estimates XPENDING: all consumers, or a range of pending entries. With IDLE it may skip some of them.
 pub(super) fn pending(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let options = args.skip(2);
     let is_idle_asked = value_of(options, "IDLE").is_some();
@@ -183,7 +182,7 @@ pub(super) fn pending(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     n.unwrap_or(0)
 }
 
-/// XAUTOCLAIM.
+/// Estimates XAUTOCLAIM.
 pub(super) fn claimed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let count = value_of(args.skip(5), "COUNT").map_or(CLAIMED, |count| number(count).unwrap_or(0));
     let n = group(look, &mut args, |stream, group| {
@@ -193,19 +192,19 @@ pub(super) fn claimed(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     n.unwrap_or(0)
 }
 
-/// XGROUP DESTROY and DELCONSUMER: what is pending is forgotten.
+/// Estimates XGROUP DESTROY and DELCONSUMER, which remove pending entries.
 pub(super) fn all_pending(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     group(look, &mut args, |_, group| group.n_pending()).unwrap_or(0)
 }
 
-/// XDELEX and XACKDEL: all groups are asked about each entry.
+/// Estimates XDELEX and XACKDEL, which check all groups for each entry.
 pub(super) fn dealt_with_by_groups(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let n_groups = look.stream(&key, |stream: StreamRef<'_>| stream.stream().groups().len());
     n_groups.unwrap_or(0).saturating_mul(args.remaining())
 }
 
-/// XINFO: groups, consumers and, if FULL is asked for, entries and what is pending, each up to COUNT.
+/// Estimates XINFO: groups, consumers and, with FULL, entries and pending entries, each up to COUNT.
 pub(super) fn shown(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     const SHOWN: usize = 10;
     let Ok(key) = args.key() else { return 0 };

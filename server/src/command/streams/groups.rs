@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The error for a group that a command on it does not find.
+/// Returns the error for a missing group.
 pub(super) fn no_such_group(key: &Key<'_>, group: &[u8]) -> CommandError {
     CommandError::owned(format!(
         "NOGROUP No such key '{}' or consumer group '{}'",
@@ -29,7 +29,7 @@ pub(super) fn no_such_group(key: &Key<'_>, group: &[u8]) -> CommandError {
     ))
 }
 
-/// The same, where the key is known to be there.
+/// Returns the error for a missing group of an existing key.
 pub(super) fn no_such_group_of_key(key: &Key<'_>, group: &[u8]) -> CommandError {
     CommandError::owned(format!(
         "NOGROUP No such consumer group '{}' for key name '{}'",
@@ -43,12 +43,12 @@ const KEY_REQUIRED: CommandError = CommandError::text(
      to create an empty stream automatically.",
 );
 
-/// The stream of an XGROUP subcommand, which must be there.
+/// Returns the stream of an XGROUP subcommand, which must exist.
 fn existing<'s>(shard: &'s mut Shard, key: &Key<'_>, event: Event) -> Result<StreamMut<'s>, CommandError> {
     shard.value_mut::<StreamType>(key, event)?.ok_or(KEY_REQUIRED)
 }
 
-/// What may follow the identity in XGROUP CREATE and SETID.
+/// The options of XGROUP CREATE and SETID after the ID.
 #[derive(Default)]
 struct PositionOptions {
     creates: bool,
@@ -76,7 +76,7 @@ impl PositionOptions {
     }
 }
 
-/// Whether a subcommand has more words than its options make sense of.
+/// Whether a subcommand has more words than its options allow.
 fn has_more_words_than(n: usize, args: Args<'_>) -> bool {
     args.words().len() > n
 }
@@ -204,7 +204,7 @@ pub(super) fn xackdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-/// What XPENDING asks for behind the group.
+/// The arguments of XPENDING after the group.
 struct PendingRange<'a> {
     idle_min: u64,
     from: StreamId,
@@ -226,7 +226,7 @@ impl<'a> PendingRange<'a> {
             return Err(CommandError::Syntax);
         }
         let (from, to) = (args.next()?, args.next()?);
-        // The count is looked at first.
+        // The count is checked first.
         let n_max = args.int()?.max(0) as usize;
         let (from, to) = (range_start(from)?, range_end(to)?);
         Ok(PendingRange { idle_min, from, to, n_max, consumer: args.peek() })
@@ -287,7 +287,7 @@ fn write_range(reply: &mut Reply<'_>, group: &Group, range: &PendingRange<'_>, n
         n < range.n_max
     };
     if range.n_max > 0 {
-        // Who is not known has nothing pending.
+        // An unknown consumer has no pending entries.
         match range.consumer {
             None => drop(group.pending(range.from, range.to).all(&mut write)),
             Some(name) => drop(

@@ -1,4 +1,4 @@
-//! Identities of stream entries as text.
+//! IDs of stream entries as text.
 
 use braid_protocol::{
     number::{IntegerText, parse_i64},
@@ -9,17 +9,17 @@ use smallvec::SmallVec;
 
 use crate::catalog::{Args, CommandError};
 
-/// What cannot be read as an identity.
+/// The error for a text that is no ID.
 const INVALID_ID: CommandError =
     CommandError::text("ERR Invalid stream ID specified as stream command argument");
 
-/// A text of more bytes is no identity.
+/// Greatest length of an ID's text, in bytes.
 const ID_MAX_BYTES: usize = 127;
 
-/// Identities that a command names: mostly few.
+/// IDs in a command, usually few.
 pub(super) type Ids = SmallVec<[StreamId; 8]>;
 
-/// An identity whose second number may be left to the server.
+/// An ID whose second number may be missing or automatic.
 struct Parts {
     ms: u64,
     seq: Seq,
@@ -28,7 +28,7 @@ struct Parts {
 enum Seq {
     Given(u64),
     Missing,
-    /// `*`.
+    /// An automatic number, `*`.
     Auto,
 }
 
@@ -47,8 +47,9 @@ fn parts(text: &[u8]) -> Option<Parts> {
     Some(Parts { ms, seq })
 }
 
-/// Reads a number as Redis does here: what is no canonical integer is given to C's `strtoull`, which also
-/// takes leading blanks, zeros and signs.
+/// Reads a number as Redis does here.
+///
+/// A text that is no canonical integer is read as C's `strtoull` does, with leading blanks, zeros and signs.
 fn unsigned(text: &[u8]) -> Option<u64> {
     if let Some(value) = parse_i64(text) {
         return u64::try_from(value).ok();
@@ -66,7 +67,7 @@ fn unsigned(text: &[u8]) -> Option<u64> {
     Some(if is_negated { value.wrapping_neg() } else { value })
 }
 
-/// Reads an identity; a second number that is not there is `missing_seq`.
+/// Reads an ID. A missing second number becomes `missing_seq`.
 fn id_with(text: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
     match parts(text).ok_or(INVALID_ID)? {
         Parts { ms, seq: Seq::Given(seq) } => Ok(StreamId::new(ms, seq)),
@@ -75,12 +76,12 @@ fn id_with(text: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Reads an identity.
+/// Reads an ID. A missing second number becomes 0.
 pub(super) fn id(text: &[u8]) -> Result<StreamId, CommandError> {
     id_with(text, 0)
 }
 
-/// Reads an identity, or `-` and `+` for the ends.
+/// Reads an ID, or `-` and `+` for the ends.
 pub(super) fn id_or_end(text: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
     match text {
         b"-" => Ok(StreamId::MIN),
@@ -89,7 +90,7 @@ pub(super) fn id_or_end(text: &[u8], missing_seq: u64) -> Result<StreamId, Comma
     }
 }
 
-/// Reads which identity a new entry is to have; `*` has been seen to.
+/// Reads the ID of a new entry, except `*`, which the caller handles.
 pub(super) fn new_id(text: &[u8]) -> Result<NewId, CommandError> {
     match parts(text).ok_or(INVALID_ID)? {
         Parts { ms, seq: Seq::Given(seq) } => Ok(NewId::Given(StreamId::new(ms, seq))),
@@ -98,7 +99,7 @@ pub(super) fn new_id(text: &[u8]) -> Result<NewId, CommandError> {
     }
 }
 
-/// Reads where a range starts; behind `(` it starts after that.
+/// Reads the start of a range. A `(` before it excludes the ID itself.
 pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', bound @ ..] if !bound.is_empty() => {
@@ -108,7 +109,7 @@ pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Reads where a range ends; behind `(` it ends before that.
+/// Reads the end of a range. A `(` before it excludes the ID itself.
 pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', bound @ ..] if !bound.is_empty() => id_with(bound, u64::MAX)?
@@ -118,12 +119,12 @@ pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Takes the remaining arguments as identities.
+/// Takes the remaining arguments as IDs.
 pub(super) fn ids(args: Args<'_>) -> Result<Ids, CommandError> {
     args.rest().map(id).collect()
 }
 
-/// Writes an identity.
+/// Writes an ID.
 pub(super) fn write_id(reply: &mut Reply<'_>, id: StreamId) {
     let (mut ms, mut seq) = (IntegerText::default(), IntegerText::default());
     let mut text = SmallVec::<[u8; 48]>::new();

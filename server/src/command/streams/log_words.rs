@@ -1,4 +1,4 @@
-//! What the log is told of streams: identities instead of `*`, and who has what instead of who asked for it.
+//! Records of commands on streams: explicit IDs, and the resulting state of groups.
 
 use braid_storage::{
     Db, Key, record,
@@ -8,15 +8,15 @@ use braid_storage::{
 use super::super::log_rewrite::decimal;
 use crate::catalog::Args;
 
-/// How many identities a logged command names at the most.
+/// The most IDs in a recorded command.
 const CHUNK: usize = 64;
 
-/// An identity as it is written in a request.
+/// Writes an ID as a request contains it.
 pub(super) fn text(id: StreamId) -> Vec<u8> {
     format!("{}-{}", id.ms, id.seq).into_bytes()
 }
 
-/// A group's consumer, of whose entries the log is told.
+/// A consumer of a group, whose entries a record describes.
 #[derive(Clone, Copy)]
 pub(super) struct Served<'a> {
     pub(super) db: Db,
@@ -25,14 +25,14 @@ pub(super) struct Served<'a> {
     pub(super) consumer: &'a [u8],
 }
 
-/// What has become of entries.
+/// The changes of a group's entries.
 #[derive(Default)]
 pub(super) struct Dealt {
-    /// Those that were delivered or claimed.
+    /// Entries that were delivered or claimed.
     pub(super) given: Vec<StreamId>,
-    /// Those that are not pending any more.
+    /// Entries that are not pending any more.
     pub(super) released: Vec<StreamId>,
-    /// The group has gone on.
+    /// Whether the group's last delivered ID has changed.
     pub(super) has_moved: bool,
 }
 
@@ -42,7 +42,7 @@ impl Served<'_> {
         record::add(self.db, words.chain(rest));
     }
 
-    /// Tells the log of it.
+    /// Records the changes.
     pub(super) fn tell(&self, stream: &Stream, dealt: &Dealt) {
         let Some(group) = stream.group(self.group) else { return };
         let last = text(group.last_delivered_id());
@@ -74,8 +74,9 @@ impl Served<'_> {
     }
 }
 
-/// Tells the log of an entry that was added, and that `fields` are left of the words of: with its identity,
-/// and with what comes before that only if it is to be done again.
+/// Records an added entry with its ID. `fields` are the remaining words of the command.
+///
+/// The options before the ID are recorded only if they must be repeated.
 #[cold]
 pub(super) fn added(db: Db, id: StreamId, fields: Args<'_>, keeps_options: bool) {
     let (words, id) = (fields.words(), text(id));
@@ -84,7 +85,9 @@ pub(super) fn added(db: Db, id: StreamId, fields: Args<'_>, keeps_options: bool)
     record::add(db, words.iter().take(n_before).chain([&id[..]]).chain(fields.rest()));
 }
 
-/// Tells the log that entries have gone from a stream's beginning: exactly so many are left.
+/// Records that entries were removed from the start of a stream.
+///
+/// The record contains the exact number that is left.
 pub(super) fn trimmed(db: Db, key: &Key<'_>, stream: &StreamMut<'_>) {
     let n_left = decimal(stream.stream().entries().len());
     record::add(db, [&b"XTRIM"[..], key.bytes, b"MAXLEN", b"=", &n_left]);

@@ -1,4 +1,4 @@
-//! What commands on streams share of their options: trimming, and what is done about consumer groups.
+//! Shared options of commands on streams: trimming, and the treatment of consumer groups.
 
 use braid_storage::{
     stream::{NewId, Precision, References, Trim, TrimTo},
@@ -8,17 +8,19 @@ use braid_storage::{
 use super::ids::{Ids, id, new_id};
 use crate::catalog::{Args, CommandError};
 
-/// Of how many nodes entries are removed at a time, if nothing is said.
+/// Nodes whose entries are removed at a time by default.
 const NODES_TRIMMED: usize = 100;
-/// The most entries that are removed at a time, if nothing is said.
+/// The most entries that are removed at a time by default.
 const TRIMMED_MAX: usize = 1_000_000;
-/// How many are where nodes have no bound.
+/// Entries that are removed at a time by default if nodes have no limit.
 const TRIMMED_WITHOUT_BOUND: usize = 10_000;
 
-/// Entries that groups are asked about are not removed as whole nodes, which takes so much longer.
+/// Factor by which trimming takes longer if groups are checked.
+///
+/// No whole node is removed then.
 const TRIMMED_WITH_GROUPS: usize = 4;
 
-/// Takes what is done about consumer groups, if that comes next.
+/// Takes the treatment of consumer groups, if it is next.
 fn take_references(args: &mut Args<'_>) -> Option<References> {
     let words = [("KEEPREF", References::Keep), ("DELREF", References::Delete), ("ACKED", References::Obey)];
     words.into_iter().find(|(word, _)| args.tag(word)).map(|(_, references)| references)
@@ -33,9 +35,9 @@ pub(super) struct TrimOptions {
 }
 
 impl TrimOptions {
-    /// Takes an option if one comes next.
+    /// Takes the next argument if it is an option.
     pub(super) fn take(&mut self, args: &mut Args<'_>) -> Result<bool, CommandError> {
-        // The last word is no option that has a value.
+        // The last word cannot be an option with a value.
         if args.remaining() >= 2 {
             if args.tag("MAXLEN") {
                 let precision = self.begin_threshold(args)?;
@@ -79,12 +81,12 @@ impl TrimOptions {
         Ok(Precision::Exact)
     }
 
-    /// Which entries are to go, if any.
+    /// Returns the threshold of the entries to remove, if there is one.
     pub(super) fn threshold(&self) -> Option<TrimTo> {
         self.to.map(|(to, _)| to)
     }
 
-    /// How often each entry is looked for, if there are so many groups.
+    /// Returns how often each entry is looked up with this number of groups.
     pub(super) fn n_times_per_entry(&self, n_groups: usize) -> usize {
         if self.references.unwrap_or_default() == References::Keep {
             1
@@ -93,7 +95,7 @@ impl TrimOptions {
         }
     }
 
-    /// What was asked for.
+    /// Returns the requested trim, if there is one.
     pub(super) fn finish(&self, thresholds: &Thresholds) -> Result<Option<Trim>, CommandError> {
         let Some((to, precision)) = self.to else {
             return match self.limit {
@@ -113,7 +115,7 @@ impl TrimOptions {
         Ok(Some(Trim { to, precision, limit, references: self.references.unwrap_or_default() }))
     }
 
-    /// What XTRIM was asked for, which has to say something.
+    /// Returns the trim of XTRIM, which must request one.
     pub(super) fn finish_some(&self, thresholds: &Thresholds) -> Result<Trim, CommandError> {
         if self.to.is_none() && self.limit.is_none_or(|limit| limit == 0) {
             return Err(CommandError::text(
@@ -127,7 +129,7 @@ impl TrimOptions {
 const LIMIT_WITHOUT_NODES: CommandError =
     CommandError::text("ERR syntax error, LIMIT cannot be used without the special ~ option");
 
-/// How many entries are removed at a time where the command does not say.
+/// Returns how many entries are removed at a time without LIMIT.
 fn usual_limit(thresholds: &Thresholds) -> u64 {
     match thresholds.stream_node_max_entries().saturating_mul(NODES_TRIMMED) {
         0 => TRIMMED_WITHOUT_BOUND as u64,
@@ -135,7 +137,7 @@ fn usual_limit(thresholds: &Thresholds) -> u64 {
     }
 }
 
-/// What comes between key and fields in XADD.
+/// The options of XADD, and the ID.
 pub(super) struct AddOptions {
     pub(super) id: NewId,
     pub(super) creates: bool,
@@ -162,7 +164,7 @@ impl AddOptions {
     }
 }
 
-/// The identities of XDELEX and XACKDEL, and what is done about consumer groups.
+/// The IDs of XDELEX and XACKDEL, and the treatment of consumer groups.
 pub(super) struct Doomed {
     pub(super) ids: Ids,
     pub(super) references: References,

@@ -21,24 +21,24 @@ use crate::{
     command::{Call, client::timeout_millis},
 };
 
-/// Stands for what was not delivered to the group yet, where a consumer says which of its entries it wants.
+/// Stands for the undelivered entries of a group, where a consumer's ID selects entries.
 const UNDELIVERED: StreamId = StreamId::MAX;
 
-/// Which of the two commands it is.
+/// The command that reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Anybody,
     Consumer,
 }
 
-/// Keys, each with the word that says from where on.
+/// Keys, each with the word after which to read.
 type Streams<'a> = SmallVec<[(Key<'a>, &'a [u8]); 2]>;
 
-/// What is asked for.
+/// The arguments of XREAD or XREADGROUP.
 struct Request<'a> {
     reader: Reader,
     n_max: Option<usize>,
-    /// For how long to wait if there is nothing, in milliseconds; 0 is for ever.
+    /// Time to wait if there are no entries, in milliseconds; 0: forever.
     block: Option<u64>,
     /// The group and the consumer.
     group: Option<(&'a [u8], &'a [u8])>,
@@ -77,7 +77,7 @@ impl<'a> Request<'a> {
         if n_behind >= 1 && args.tag("BLOCK") {
             self.block = Some(timeout_millis(args.next()?, now)?);
         } else if n_behind >= 1 && args.tag("COUNT") {
-            // None, or fewer, means all.
+            // A count below 1 means all entries.
             self.n_max = usize::try_from(args.int()?).ok().filter(|n| *n > 0);
         } else if n_behind >= 2 && args.tag("GROUP") {
             self.refuse_for_anybody(
@@ -99,7 +99,7 @@ impl<'a> Request<'a> {
         if self.reader == Reader::Anybody { Err(CommandError::text(text)) } else { Ok(()) }
     }
 
-    /// From where on to read a stream, as its word says.
+    /// Returns the ID after which to read a stream, from its word.
     fn position(
         &self,
         key: &Key<'_>,
@@ -129,7 +129,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Reads keys and as many words about them.
+/// Reads the keys, and as many words after them.
 fn streams(args: Args<'_>, reader: Reader) -> Result<Streams<'_>, CommandError> {
     let n = args.remaining();
     if !n.is_multiple_of(2) {
@@ -155,7 +155,7 @@ fn no_such_group(key: &Key<'_>, group: &[u8]) -> CommandError {
     ))
 }
 
-/// The error for `$` and `+`, which a group has no use for.
+/// Returns the error for `$` and `+`, which are meaningless with a group.
 fn meaningless(sign: u8) -> CommandError {
     let sign = char::from(sign);
     CommandError::owned(format!(
@@ -174,7 +174,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Re
     serve(call, &request, reply)
 }
 
-/// Writes what there is of the streams, those that have nothing left out; or has the client wait.
+/// Writes the entries of the streams that have any, or makes the client wait.
 fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut positions = SmallVec::<[StreamId; 2]>::new();
     for (key, word) in &request.streams {
@@ -213,7 +213,7 @@ fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) 
     Ok(())
 }
 
-/// Writes what is behind `position`; says whether there was anything.
+/// Writes the entries after `position`, and returns whether there are any.
 fn serve_anybody(
     stream: StreamRef<'_>,
     key: &Key<'_>,
@@ -229,8 +229,9 @@ fn serve_anybody(
     true
 }
 
-/// Delivers what is new to the group, or what the consumer has pending behind `position`; says whether to
-/// answer. Asking for what is pending is always answered.
+/// Delivers new entries to the group, or the consumer's pending entries after `position`.
+///
+/// Returns whether the stream is part of the reply. A request for pending entries always gets a reply.
 fn serve_consumer(
     stream: &mut StreamMut<'_>,
     key: &Key<'_>,
@@ -242,7 +243,7 @@ fn serve_consumer(
     let pending_from = if position == UNDELIVERED { None } else { position.next() };
     let served = Served { db, key: key.bytes, group, consumer };
     if pending_from.is_none() && !has_undelivered(stream, group) {
-        // It counts as having been here, all the same.
+        // The consumer still counts as seen.
         let is_new =
             is_logged && stream.stream().group(group).is_some_and(|group| group.consumer(consumer).is_none());
         stream.see_consumer(group, consumer);
@@ -291,7 +292,7 @@ fn has_undelivered(stream: &StreamMut<'_>, group: &[u8]) -> bool {
     stream.group(group).is_some_and(|group| stream.has_undelivered(group))
 }
 
-/// Has a reader that there is nothing for wait, if it wants to.
+/// Makes a reader without entries wait, if it has asked to.
 fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], reply: &mut Reply<'_>) {
     let Some(millis) = request.block else { return reply.null_array() };
     let timeout = Some(millis).filter(|millis| *millis > 0);
@@ -302,7 +303,7 @@ fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], 
         Some(group) => Awaits::Group(Arc::clone(group)),
     };
     let keys = streams().map(|((key, _), position)| call.waited_key(key, awaits(*position))).collect();
-    // What the last entry is now says where to go on; later, it would be another one.
+    // `$` and `+` mean the last entry of this moment, so they are replaced by its ID.
     let fixed = streams().map(|((_, word), position)| match *word {
         b"$" | b"+" => Some(format!("{}-{}", position.ms, position.seq).into_bytes()),
         _ => None,

@@ -1,11 +1,11 @@
-//! Entries in replies.
+//! Stream entries in replies.
 
 use braid_protocol::reply::Reply;
 use braid_storage::stream::{Deletion, Entry};
 
 use super::ids::write_id;
 
-/// Writes an entry: its identity, and its fields' names and values in turn.
+/// Writes an entry: its ID, and its fields' names and values in turn.
 pub(super) fn write_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
     reply.array(2);
     write_id(reply, entry.id());
@@ -16,7 +16,7 @@ pub(super) fn write_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
     }
 }
 
-/// Writes entries, at most `n_max`.
+/// Writes up to `n_max` entries.
 pub(super) fn write_entries<'a>(
     reply: &mut Reply<'_>,
     entries: impl Iterator<Item = Entry<'a>>,
@@ -31,7 +31,7 @@ pub(super) fn write_entries<'a>(
     reply.close(array, n);
 }
 
-/// Writes what became of an entry, as XDELEX and XACKDEL say it.
+/// Writes the result for an entry, in the numbers of XDELEX and XACKDEL.
 pub(super) fn write_deletion(reply: &mut Reply<'_>, deletion: Deletion) {
     reply.integer(match deletion {
         Deletion::Missing => -1,

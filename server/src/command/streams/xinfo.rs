@@ -1,4 +1,4 @@
-//! XINFO.
+//! XINFO: reports on streams, groups and consumers.
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// How much of each list XINFO STREAM FULL shows if nothing is said.
+/// Entries of each list that XINFO STREAM FULL shows by default.
 const SHOWN: usize = 10;
 
 fn existing<'c>(call: &'c mut Call<'_, '_>, key: &Key<'_>) -> Result<StreamRef<'c>, CommandError> {
@@ -37,7 +37,7 @@ pub(super) fn stream(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Re
     Ok(())
 }
 
-/// Reads `FULL [COUNT count]`: how much of each list is shown; all if there is no bound.
+/// Reads `FULL [COUNT count]`: the number of shown entries of each list, or `None` for all.
 fn count_shown(mut args: Args<'_>) -> Result<Option<usize>, CommandError> {
     let all = args;
     if !args.tag("FULL") {
@@ -65,7 +65,7 @@ fn id(reply: &mut Reply<'_>, name: &str, id: StreamId) {
     write_id(reply, id);
 }
 
-/// An integer, or a null if it is not known.
+/// Writes an integer, or null if it is unknown.
 fn integer_if_known(reply: &mut Reply<'_>, name: &str, value: Option<i64>) {
     reply.bulk(name.as_bytes());
     match value {
@@ -74,13 +74,13 @@ fn integer_if_known(reply: &mut Reply<'_>, name: &str, value: Option<i64>) {
     }
 }
 
-/// The seven fields that both forms begin with.
+/// Writes the seven fields that both forms begin with.
 fn write_counts(reply: &mut Reply<'_>, stream: &Stream) {
     let entries = stream.entries();
     let n_nodes = entries.nodes().len() as u64;
     integer(reply, "length", entries.len());
     integer(reply, "radix-tree-keys", n_nodes);
-    // Redis counts what branches, too. The tree here has no such nodes, only a root.
+    // Redis also counts inner nodes. Here there are none, except for a root.
     integer(reply, "radix-tree-nodes", n_nodes + 1);
     id(reply, "last-generated-id", entries.last_id());
     id(reply, "max-deleted-entry-id", entries.max_deleted_id());
@@ -116,7 +116,7 @@ fn write_whole(reply: &mut Reply<'_>, stream: &Stream, n_max: Option<usize>) {
     }
 }
 
-/// Fields that XINFO GROUPS and XINFO STREAM FULL have alike.
+/// Writes the fields that XINFO GROUPS and XINFO STREAM FULL have in common.
 fn write_progress(reply: &mut Reply<'_>, stream: &Stream, group: &Group) {
     id(reply, "last-delivered-id", group.last_delivered_id());
     integer_if_known(reply, "entries-read", group.n_read().map(|n| n as i64));
