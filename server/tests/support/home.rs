@@ -79,7 +79,8 @@ impl Home {
     }
 
     /// Kills a server that was given the keys `before` and `later`, both 1, and refused the key `refused`.
-    /// The next two servers must find this state. Keys that were reported to no client may be missing.
+    /// The next two servers must find this state. Keys in `unknown` were reported to no client and may be
+    /// missing.
     ///
     /// # Panics
     /// If they find less, or more.
