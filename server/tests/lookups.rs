@@ -1,5 +1,5 @@
-//! Which look-ups of keys are counted as hits and misses (INFO `keyspace_hits`, `keyspace_misses`):
-//! redis-server's, command by command.
+//! The look-ups of keys that count as hits and misses (INFO `keyspace_hits`, `keyspace_misses`), as in
+//! redis-server, command by command.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{
 /// Hits and misses.
 type Counts = (u64, u64);
 
-/// What there is before each command.
+/// The data before each command.
 const KEYS: &[&str] = &[
     "SET str hello",
     "SET num 10",
@@ -36,8 +36,8 @@ const KEYS: &[&str] = &[
     "XGROUP CREATE stream last $",
 ];
 
-/// Commands on a key K, which is there or missing; the key that is there; and what is counted of the one and
-/// of the other. With a `*` in it, the key is a pattern.
+/// Commands on a key K, which exists or is missing, with the existing key and the counts for both cases. A
+/// key with a `*` in it is a pattern.
 const LOOKUPS: &[(&str, &str, [Counts; 2])] = &[
     ("APPEND K x", "str", [(0, 0), (0, 0)]),
     ("DECR K", "num", [(0, 0), (0, 0)]),
