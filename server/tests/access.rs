@@ -29,7 +29,8 @@ fn client_of(server: &Server, user: &str) -> Client {
     client
 }
 
-/// A command of the same name as the one before must not reach a forbidden key, whatever came before it.
+/// A command of the same name as the one before must not reach a forbidden key. Earlier commands make no
+/// difference.
 #[test]
 fn each_command_of_a_pipeline_has_its_keys_checked() {
     for layout in LAYOUTS {

@@ -42,7 +42,7 @@ fn pushed_so_far(client: &mut Client) -> Vec<String> {
     reply_and_pushes(client).1
 }
 
-/// Commands that wait for any of several keys, and the command that serves each by the key `served`.
+/// Commands that wait for any of several keys. Each has the command that serves it by the key `served`.
 const WAITING: [(&str, &str); 7] = [
     ("XREAD BLOCK 0 STREAMS a1 served c3 d4 $ $ $ $", "XADD served * f v"),
     ("XREADGROUP GROUP g me BLOCK 0 STREAMS a1 served c3 > > >", "XADD served * f v"),

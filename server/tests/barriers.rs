@@ -478,7 +478,7 @@ fn a_paused_server_can_be_ended_by_a_signal() {
     assert_eq!(server.await_end().code(), Some(0));
 }
 
-/// A command that a pause held back used to run after the pause, although its client had left.
+/// A command that a pause held back used to run afterwards, although its client had left.
 #[test]
 fn a_client_that_leaves_during_a_pause_has_asked_for_nothing() {
     let server = laid_out((2, 16));

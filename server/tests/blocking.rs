@@ -1,5 +1,5 @@
-//! Commands that wait, many at once: every pushed element is taken exactly once, in order, for all numbers of
-//! threads and shards.
+//! Commands that wait, many at once: every pushed element is taken exactly once, in order. This holds for all
+//! numbers of threads and shards.
 
 mod support;
 
@@ -212,8 +212,8 @@ fn a_stream_that_expires_under_a_command_that_then_waits_wakes_the_readers_of_it
     });
 }
 
-/// A write to a stream used to check every client that waited for the stream, for whatever entry. With 2000
-/// readers waiting for later entries, 3000 entries took a second. Nobody else was served meanwhile.
+/// A write to a stream used to check every client that waited for any of its entries. With 2000 readers
+/// waiting for later entries, 3000 entries took a second. Nobody else was served meanwhile.
 #[test]
 fn readers_of_a_stream_are_served_by_the_entries_that_they_wait_for() {
     everywhere(|server| {
@@ -262,8 +262,8 @@ fn readers_of_a_stream_are_served_by_the_entries_that_they_wait_for() {
     });
 }
 
-/// SWAPDB used to make all clients that waited for keys of the databases check them, in an order of its own.
-/// Later writes then had no effect on the order.
+/// SWAPDB used to make all clients that waited for keys check them, in its own order. Later writes then had
+/// no effect on the order.
 #[test]
 fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the_writes() {
     const N_WAITING: usize = 12;

@@ -334,7 +334,7 @@ fn a_server_tells_the_time_in_the_first_line_of_an_increment() {
     assert_eq!(home.keys(), [true, true, false, false]);
 }
 
-/// The second start used to find it torn again and refused it, because an increment came after it.
+/// The second start used to find it torn again and refused it. By then an increment came after it.
 #[test]
 fn a_torn_file_of_an_older_server_is_loaded_by_every_start() {
     let home = Home::new();

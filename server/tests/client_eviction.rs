@@ -1,5 +1,5 @@
-//! Eviction of clients: while all clients together take more than `maxmemory-clients`, those that take most
-//! are closed.
+//! Eviction of clients: those that take most memory are closed. It happens while all together take more than
+//! `maxmemory-clients`.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn limit(client: &mut Client, bytes: usize) {
     assert_eq!(ask(client, &format!("CONFIG SET maxmemory-clients {bytes}")), "+OK");
 }
 
-/// Returns a number from a client's line in CLIENT LIST, or none if there is no such client.
+/// Returns a number from a client's line in CLIENT LIST, if it is listed.
 fn field_of(observer: &mut Client, name: &str, field: &str) -> Option<usize> {
     let Reply::Bulk(list) = observer.command(&["CLIENT", "LIST"]) else { panic!("a list") };
     let list = String::from_utf8(list).expect("it is text");
@@ -257,7 +257,7 @@ fn clients_over_their_output_limit_take_no_others_with_them() {
     }
 }
 
-/// Clients that wait, are held back or have work in progress elsewhere count, and are closed like the others.
+/// Clients that wait, are held back or have work in progress count, and are closed, too.
 #[test]
 fn clients_with_commands_under_way_are_closed_too() {
     for layout in LAYOUTS {

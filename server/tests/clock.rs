@@ -60,7 +60,7 @@ impl Wall {
         fs::rename(&new, &self.file).expect("the folder is writable");
     }
 
-    /// Sets the clock to `ahead` seconds after the real time, and waits until the server's time follows.
+    /// Sets the clock to `ahead` seconds after the real time. Waits until the server's time follows.
     fn set(&self, ahead: i64, client: &mut Client) {
         self.write(ahead);
         until("the server's clock follows", || (time_of(client) - real_time() - ahead).abs() <= 2);

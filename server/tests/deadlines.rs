@@ -18,8 +18,8 @@ const LAYOUTS: [(usize, usize); 4] = [(1, 16), (2, 1), (2, 1024), (8, 1024)];
 // Time is advanced by a millisecond more than a key's lifetime: at its deadline a key still lives, as in
 // Redis.
 
-/// After one client has seen a key expired, no client sees it alive, nor any other key with the same
-/// deadline.
+/// After one client has seen a key expired, no client sees it alive. The same holds for any other key with
+/// the same deadline.
 #[test]
 fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
     const ROUNDS: usize = 12;

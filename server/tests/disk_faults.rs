@@ -1,4 +1,4 @@
-//! The effects of a full, broken or slow disk on clients, and on the data of the next server.
+//! The effects of a full, broken or slow disk on clients and on the next server's data.
 //!
 //! `DEBUG AOF-FAIL` makes operations fail or wait, so nothing here depends on timing.
 
@@ -28,7 +28,7 @@ fn info(client: &mut Client, field: &str) -> String {
     found.unwrap_or_else(|| panic!("there is no {field}"))
 }
 
-/// Waits until a rewrite has ended and is counted, which happens a moment after writes are accepted again.
+/// Waits until a rewrite has ended and is counted. This happens a moment after writes are accepted again.
 fn await_rewrite(client: &mut Client) {
     until("it is rewritten", || figure(client, "aof_rewrite_in_progress") == 0);
 }
@@ -457,8 +457,9 @@ fn a_file_that_could_not_begin_is_scheduled_until_it_does() {
     assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
 }
 
-/// Three conditions used to be taken for a file that cannot be appended to: a full folder, one without write
-/// permission, and a lack of descriptors. Then all writes were refused until a rewrite succeeded.
+/// Three conditions used to be taken for a file that cannot be appended to. These are a full folder, one
+/// without write permission, and a lack of descriptors. Then all writes were refused until a rewrite
+/// succeeded.
 #[test]
 fn a_rewrite_that_cannot_make_its_files_keeps_nobody_from_writing() {
     let faults = ["EROFS", "ENOSPC", "EDQUOT", "EIO"];

@@ -205,7 +205,7 @@ fn a_torn_end_is_dropped_and_damage_is_refused() {
     assert!(refusal.contains("is damaged at byte"), "{refusal}");
 }
 
-/// It used to be taken for a torn end if no later frame said that it was on disk.
+/// It used to be taken for a torn end if no later frame called it safe.
 #[test]
 fn damage_in_a_file_that_was_closed_is_refused_however_it_was_synced() {
     for fsync in ["no", "everysec", "always"] {
@@ -1094,8 +1094,8 @@ fn under_always_the_replies_of_a_listening_client_wait_for_the_disk() {
     assert_eq!(flushing.receive().to_string(), "+OK");
 }
 
-/// The server used to serve the data set of another file while the log continued the previous one. The next
-/// server had a mix of both.
+/// The server used to serve another file's data set while the log continued the previous one. The next server
+/// had a mix of both.
 #[test]
 fn what_debug_reload_has_loaded_is_in_the_append_only_file_or_that_is_said() {
     for fails in [false, true] {

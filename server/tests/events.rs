@@ -256,8 +256,7 @@ fn who_changes_what_it_hears_of_gets_the_reply_first() {
     }
 }
 
-/// The next write after the reply is reported, and the next after the end is not, whoever else writes
-/// meanwhile.
+/// The next write after the reply is reported, and the next after the end is not. Others write meanwhile.
 #[test]
 fn events_begin_and_end_with_the_answer() {
     let server = laid_out((4, 64));

@@ -1,5 +1,4 @@
-//! Records the observations of concurrent clients, and looks for a reason why no serial order can explain
-//! them.
+//! Records the observations of concurrent clients, and tests whether a serial order can explain them.
 //!
 //! Every write appends a token that is written once, so a key's final value *is* the order of its writes. A
 //! read shows which of them came before it. This yields the edges of Adya's dependency graph without

@@ -8,8 +8,8 @@ use support::{
     crowd::{ask, figure, laid_out, until},
 };
 
-/// The additional memory that may be in use after hostile scripts, because threads and allocators keep it for
-/// later scripts.
+/// The additional memory that may be in use after hostile scripts. Threads and allocators keep it for later
+/// scripts.
 const SPARE_BYTES: usize = 256 << 20;
 
 /// Scripts that only SCRIPT KILL ends. Each round is short, because a single library call cannot be
@@ -229,7 +229,8 @@ fn is_served(client: &mut Client) -> bool {
     ELSEWHERE.iter().any(|key| ask(client, &format!("GET {key}")) == "\"served\"")
 }
 
-/// Waits until a script that holds a key is busy, checks that another client is served, and kills the script.
+/// Waits until a script that holds a key is busy, and kills it. Before that, another client must be served.
+/// Another client must be served meanwhile.
 fn kill_the_one_that_holds(key: &str, other: &mut Client) {
     until("it is busy", || ask(other, &format!("GET {key}")).starts_with("-BUSY"));
     assert_eq!(ask(other, "PING"), "+PONG");
@@ -460,7 +461,7 @@ fn scripts_that_keep_a_thread_leave_another_to_who_comes() {
     }
 }
 
-/// Scripts that wait for the lane, or for a shard that they met on their way, used to wait without a reply.
+/// Scripts that waited for the lane, or for a shard on their way, used to get no reply.
 #[test]
 fn scripts_that_wait_for_one_without_end_are_told_that_it_is_busy() {
     let server = laid_out((2, 1024));
@@ -528,7 +529,7 @@ fn scripts_of_long_calls_leave_their_threads_clients_alone() {
     }
 }
 
-/// Output of a run is kept back only while it is small, even if all its commands are refused.
+/// Output of a run is kept back only while it is small. This holds even if all its commands are refused.
 #[test]
 fn what_a_run_keeps_back_is_bounded() {
     for refused in ["'nosuch'", "'get'", "'subscribe', 'channel'"] {

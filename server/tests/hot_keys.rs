@@ -22,7 +22,7 @@ fn hot(client: &mut Client, name: &str) -> Vec<(String, i64)> {
     pairs.collect()
 }
 
-/// Sends pipelines in which every third command uses the key `hot`, and the others use keys of their own.
+/// Sends pipelines in which every third command uses the key `hot`. The others use keys of their own.
 fn skewed_load(client: &mut Client, nth: usize) {
     for pipeline in 0..N_PIPELINES {
         for command in 0..30 {

@@ -1,4 +1,4 @@
-//! Huge pages: none while there is little data, and all pages that data fills once there is much.
+//! Huge pages: none while there is little data. Once there is much, its memory is in huge pages.
 
 mod support;
 
@@ -13,7 +13,8 @@ fn number(path: &str, name: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
-/// Whether the system makes huge pages at once on request: since Linux 6.1, if its operator allows it.
+/// Whether the system makes huge pages at once on request. Linux does so since 6.1, if its operator allows
+/// it.
 fn makes_huge_pages() -> bool {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());

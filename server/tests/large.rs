@@ -1,5 +1,5 @@
-//! Large values: commands read them without holds, and no client can tell, for any number of threads and
-//! shards.
+//! Large values: commands read them without holds, and no client can tell. This holds for any number of
+//! threads and shards.
 
 mod support;
 
@@ -187,7 +187,7 @@ fn a_large_store_moves_the_stamp_of_its_destination() {
     });
 }
 
-/// RESTORE of a large value is offloaded, and the key gets the use figures given to RESTORE.
+/// RESTORE of a large value is offloaded. The key gets the use figures given to RESTORE.
 #[test]
 fn a_large_restored_value_was_used_as_restore_says() {
     everywhere(|server| {

@@ -126,7 +126,7 @@ fn parts_that_no_manifest_names_are_told() {
     }
 }
 
-/// The other server has its snapshot in the same folder, under another name, and its process may be invisible
+/// The other server has its snapshot in the same folder, under another name. Its process may be invisible
 /// from here.
 #[test]
 fn what_another_server_is_writing_is_left_to_it() {

@@ -258,7 +258,7 @@ fn moving_to_and_fro_neither_loses_nor_doubles_a_value() {
     });
 }
 
-/// WATCH of many keys takes their shards part by part, and so do the commands that end it.
+/// WATCH of many keys takes their shards part by part. So do the commands that end it.
 #[test]
 fn watching_thousands_of_keys_misses_no_write() {
     const N_KEYS: usize = 3000;

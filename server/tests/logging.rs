@@ -1,6 +1,5 @@
-//! The records of units: each effect once, in order, and in a form that repeats it at any time. Where
-//! possible this includes redis-server 7.0. (`differential/replay.rs` replays the records of random commands
-//! there.)
+//! The records of units: each effect once, in order, and repeatable at any time. Where possible this includes
+//! redis-server 7.0. (`differential/replay.rs` replays the records of random commands there.)
 
 mod support;
 

@@ -222,8 +222,8 @@ fn lay_out(client: &mut Client, prefix: &str, line: &str) {
     ask(client, "DEL stored");
 }
 
-/// Makes many groups and consumers, a list in tiny pieces, and a hash whose fields have all expired except
-/// one.
+/// Makes many groups and consumers, and a list in tiny pieces. Also a hash whose fields have all expired
+/// except one.
 fn make_rest(client: &mut Client, n: usize) {
     ask(client, "XADD groups 1-1 f v");
     ask(client, "XADD groups 2-1 f v");
@@ -509,8 +509,8 @@ fn a_client_may_leave_while_room_is_made_for_it() {
     assert_eq!(ask(&mut control, "EXISTS long"), ":0");
 }
 
-/// The work of a transaction adds up, including commands on another database and on values that earlier
-/// commands have made.
+/// The work of a transaction adds up. Its commands may use another database, or values that earlier ones have
+/// made.
 #[test]
 fn a_transaction_of_many_short_commands_is_long() {
     let server = server();
@@ -588,7 +588,7 @@ fn failed_passwords_are_counted() {
     assert!(info.contains("acl_access_denied_auth:3\r\n"), "{info}");
 }
 
-/// A transaction's queue is input that is kept: a client that fills it beyond the limit is closed.
+/// A transaction's queue is input that is kept. A client that fills it beyond the limit is closed.
 #[test]
 fn a_queue_counts_against_the_query_buffer_limit() {
     let server = Server::start(&["--client-query-buffer-limit", "1mb"]);

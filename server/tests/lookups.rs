@@ -1,5 +1,5 @@
-//! The look-ups of keys that count as hits and misses (INFO `keyspace_hits`, `keyspace_misses`), as in
-//! redis-server, command by command.
+//! The look-ups of keys that count as hits and misses, command by command. INFO `keyspace_hits` and
+//! `keyspace_misses` must be those of redis-server.
 
 mod support;
 
@@ -36,7 +36,7 @@ const KEYS: &[&str] = &[
     "XGROUP CREATE stream last $",
 ];
 
-/// Commands on a key K, which exists or is missing, with the existing key and the counts for both cases. A
+/// Commands on a key K, with an existing key. The counts are those for the existing and for a missing key. A
 /// key with a `*` in it is a pattern.
 const LOOKUPS: &[(&str, &str, [Counts; 2])] = &[
     ("APPEND K x", "str", [(0, 0), (0, 0)]),

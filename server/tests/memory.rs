@@ -1,4 +1,4 @@
-//! Memory that is no data: INFO reports it separately, it has limits of its own, and no key is evicted for
+//! Memory that is no data: INFO reports it separately, and it has limits of its own. No key is evicted for
 //! it.
 
 mod support;
@@ -403,8 +403,8 @@ fn a_long_string_is_stored_and_loaded_where_it_came() {
     assert_eq!(client.command(&["GET", "long"]), Reply::Bulk(value));
 }
 
-/// The buffer of a request of many words, which had grown by doubling, and its copy looked like holes after
-/// they were freed. A client that wrote the same keys again caused the eviction of half of all others.
+/// The buffer of a request of many words had grown by doubling. Once freed, it and its copy looked like
+/// holes. A client that wrote the same keys again caused the eviction of half of all others.
 #[test]
 fn a_long_request_that_overwrites_evicts_nothing() {
     const N_KEYS: usize = 60_000;

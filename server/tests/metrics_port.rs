@@ -471,7 +471,7 @@ fn metrics_tell_whether_data_is_safe() {
     assert!(metrics["braid_rdb_last_save_duration_seconds"] >= 0.0);
 }
 
-/// A stranger's page could make a browser within the network read all metrics, through a name of the
+/// A stranger's page could make a browser within the network read all metrics. It used a name of the
 /// stranger's that resolves to the server.
 #[test]
 fn only_who_knows_the_server_by_a_name_of_its_own_is_answered() {

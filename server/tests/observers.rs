@@ -1,5 +1,5 @@
-//! An observer of changes learns of each once and in order, however the command ran: in place, from a node,
-//! served to a waiting client, offloaded, or within EXEC.
+//! An observer of changes learns of each once and in order, however the command ran. It may run in place,
+//! from a node, served to a waiting client, offloaded, or within EXEC.
 
 mod support;
 

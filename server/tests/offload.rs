@@ -1,5 +1,5 @@
-//! Offloaded work on large values, and its encounters: other databases, commands that wait for it, pauses,
-//! killed clients, monitoring clients.
+//! Offloaded work on large values, and its encounters. It meets other databases, commands that wait for it,
+//! pauses, killed clients and monitoring clients.
 //!
 //! `DEBUG HOLD-OFFLOADED` stops such work between its two steps, when the values are pinned.
 
@@ -126,8 +126,8 @@ fn a_command_that_waits_for_a_pinned_key_can_be_killed_and_unblocked() {
     });
 }
 
-/// A command that was sent before the end of a connection runs, even if it had to wait. It used to be dropped
-/// with all later commands.
+/// A command sent before the end of a connection runs, even if it had to wait. It used to be dropped with all
+/// later commands.
 #[test]
 fn what_waits_for_a_pinned_key_runs_after_its_client_has_left() {
     everywhere(|server| {
@@ -162,7 +162,7 @@ fn what_waits_for_a_pinned_key_runs_after_its_client_has_left() {
     });
 }
 
-/// An EXEC that was unblocked used to leave its transaction open, so all later commands of the client were
+/// An EXEC that was unblocked used to leave its transaction open. All later commands of the client were
 /// queued.
 #[test]
 fn an_exec_that_is_unblocked_ends_its_transaction() {

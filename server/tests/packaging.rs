@@ -1,4 +1,4 @@
-//! Installed files of packages: the configuration, the service and the manual fit the server and each other.
+//! Installed files: the configuration, the service and the manual fit the server and each other.
 
 use std::{
     collections::BTreeSet,

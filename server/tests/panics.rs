@@ -1,4 +1,5 @@
-//! The effects of a panic in a command: an error before its first change, and the end of the server after it.
+//! The effects of a panic in a command. Before its first change it is an error, and after it the end of the
+//! server.
 
 mod support;
 
@@ -131,7 +132,7 @@ fn assert_stopped_by_panic(server: &mut Server) {
     assert!(log.contains("stopping rather than serve it"), "{log}");
 }
 
-/// A panic in a command without a hold used to end its thread, and the clients of the thread waited for ever.
+/// A panic in a command without a hold used to end its thread. The clients of the thread waited for ever.
 #[test]
 fn a_panic_in_a_command_without_keys_is_an_error() {
     let server = Server::start(&["--enable-debug-command", "yes", "--io-threads", "1"]);
@@ -148,7 +149,7 @@ fn a_panic_in_a_command_without_keys_is_an_error() {
     server.stop();
 }
 
-/// A panic while pinning the values of offloaded work used to leave them pinned, or to end the server.
+/// A panic while pinning offloaded values used to leave them pinned, or to end the server.
 #[test]
 fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
     for layout in [(1, 1), (2, 16)] {

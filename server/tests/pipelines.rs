@@ -231,7 +231,7 @@ fn pipelines_run_each_command_once_whatever_goes_on_beside_them() {
     }
 }
 
-/// A client that asks for much at once receives its replies gradually, and others are served in between.
+/// A client that asks for much at once receives its replies gradually. Others are served in between.
 #[test]
 fn replies_that_nobody_reads_are_not_all_made_at_once() {
     const N_REPLIES: usize = 400;

@@ -347,8 +347,8 @@ fn hold(holder: &mut Client, control: &mut Client, key: &str) {
     until("the key is held", || control.command(&["GET", key]).to_string().starts_with("-BUSY"));
 }
 
-/// Facts that a script's text does not show: the name of a command, an argument that changes which others are
-/// keys, a growing text.
+/// Facts that a script's text does not show. These are the name of a command, an argument that changes which
+/// others are keys, and a growing text.
 #[test]
 fn keys_that_a_text_does_not_show_are_not_certain() {
     let long = "x".repeat(1 << 20);

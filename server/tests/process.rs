@@ -1,4 +1,4 @@
-//! The server as a process: in the background, under systemd, with the system's log, and after a fault.
+//! The server as a process: in the background, under systemd, with the system's log, after faults.
 
 mod support;
 
@@ -271,8 +271,8 @@ fn nothing_is_reported_where_that_is_not_wanted() {
     }
 }
 
-/// A closed terminal, a program that rotates logs, a profiler or a timer used to end the server at once,
-/// without a snapshot.
+/// Signals of a closed terminal, a log rotation, a profiler or a timer used to end the server. It ended at
+/// once, without a snapshot.
 #[test]
 fn signals_that_ask_for_no_end_are_survived() {
     let scratch = Scratch::new("signals");
@@ -369,8 +369,8 @@ impl Ending {
     }
 }
 
-/// A signal of a supervisor, or another client, used to end the server meanwhile with success, but with
-/// nothing saved.
+/// A supervisor's signal, or another client, used to end the server meanwhile. It ended with success, but
+/// with nothing saved.
 #[test]
 fn an_end_that_saves_nothing_waits_for_what_is_being_saved() {
     for (save, first) in [("", "SHUTDOWN SAVE"), ("", "SAVE"), ("3600 1000", "SHUTDOWN")] {
@@ -400,7 +400,7 @@ fn an_end_that_saves_nothing_waits_for_what_is_being_saved() {
     }
 }
 
-/// After a signal was refused, or its end called off, the next SIGINT used to end the server at once.
+/// After a refused signal or a called-off end, the next SIGINT used to end the server at once.
 #[test]
 fn a_signal_insists_on_the_end_that_a_signal_has_begun_and_on_no_other() {
     let mut ending = Ending::new("insists", "3600 1000");
@@ -496,7 +496,7 @@ fn a_relative_log_file_is_one_file_in_the_folder_of_the_server() {
     assert!(!Path::new(&scratch.path("log")).exists());
 }
 
-/// It used to serve data of its own, or without the requested promise, and reported that only in the log.
+/// It used to serve data of its own, or without the requested promise. Only a line of the log reported that.
 #[test]
 fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     let scratch = Scratch::new("missing");
@@ -543,7 +543,7 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     assert!(server.wait().expect("it is this test's own").success());
 }
 
-/// Puts a FIFO, a socket, a link to a device or a folder in place of a file.
+/// Puts a FIFO, a socket, a link to a device or a folder in a file's place.
 fn put(kind: &str, path: &str) {
     // Removes the file of an earlier case.
     let _ = fs::remove_file(path);

@@ -1,5 +1,5 @@
-//! Publishers, subscribers and monitoring clients, many at once and on all threads: their messages, and the
-//! order of these.
+//! Publishers, subscribers and monitoring clients, many at once and on all threads. The tests check their
+//! messages, and the order of these.
 
 mod support;
 
@@ -399,7 +399,7 @@ fn a_client_that_leaves_no_longer_counts() {
     });
 }
 
-/// All subscriptions of a client used to be removed at once, with all their shards held: 200,000 channels
+/// All subscriptions of a client used to be removed at once, with all their shards held. 200,000 channels
 /// took a third of a second. Now this happens in steps. Before the last one no other client may take the
 /// client's place.
 #[test]

@@ -14,7 +14,7 @@ use support::{
 };
 
 const N_KEYS: usize = 400;
-/// The number of commands on single keys in a row: more than one thread would run by itself.
+/// The number of commands on single keys in a row. One thread alone would run fewer.
 const N_IN_A_ROW: usize = 4000;
 const N_ROWS: usize = 12;
 
@@ -134,7 +134,8 @@ fn a_command_that_cannot_be_run_is_named_with_its_place_behind_many_that_can() {
     assert!(server.log_tail().contains(told), "{}", server.log_tail());
 }
 
-/// Returns a home whose append-only file has these commands, and the length of the file before the last one.
+/// Returns a home whose append-only file has these commands. Also returns the length of the file before the
+/// last one.
 fn home_with(commands: &[&str]) -> (Home, usize) {
     let home = Home::new();
     home.serve(&[]).stop();

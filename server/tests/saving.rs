@@ -1,4 +1,4 @@
-//! Snapshots: the file has the data of one moment, whatever happens meanwhile, and clients can still read and
+//! Snapshots: the file has the data of one moment, whatever happens meanwhile. Clients can still read and
 //! write everything.
 
 mod support;
@@ -682,8 +682,8 @@ fn one_snapshot_is_taken_at_a_time() {
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 3);
 }
 
-/// Two rewrites that were requested at once were both reported as started, if the first had not begun by
-/// then.
+/// Two rewrites that were requested at once used to be both reported as started. This happened if the first
+/// had not begun by then.
 #[test]
 fn a_rewrite_is_in_progress_as_soon_as_it_is_answered() {
     let server = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);

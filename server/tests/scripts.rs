@@ -212,7 +212,7 @@ fn scripts_without_end_that_have_written_stop_nobody_else() {
     assert!(server.await_end().success());
 }
 
-/// If a text shows one key and the run uses another, the script still has all its effects.
+/// A text may show one key while the run uses another. The script still has all its effects.
 #[test]
 fn scripts_that_are_not_what_they_seem_are_whole() {
     let server = laid_out((8, 4));
@@ -363,8 +363,7 @@ fn all_that_wait_for_a_busy_script_are_told() {
     }
 }
 
-/// A script that has written and then waits for a busy one's key is busy itself to scripts that need its
-/// turn.
+/// A script that has written may wait for a busy one's key. It is busy itself to scripts that need its turn.
 #[test]
 fn who_waits_behind_a_script_that_waits_is_told() {
     let server = laid_out((4, 1024));
@@ -393,7 +392,7 @@ fn who_waits_behind_a_script_that_waits_is_told() {
     assert_eq!(ask(&mut control, "GET free"), "\"1\"");
 }
 
-/// A transaction used to load the library, the scripts and the configuration anew for each of its commands.
+/// A transaction used to load the library, the scripts and the configuration for each command.
 #[test]
 fn all_of_a_transaction_goes_by_the_same_scripts_functions_and_configuration() {
     const SHA: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
@@ -453,7 +452,8 @@ fn all_of_a_transaction_goes_by_the_same_scripts_functions_and_configuration() {
     }
 }
 
-/// The receiver of the message used to find the old value, if the script used the key only afterwards.
+/// The receiver of the message used to find the old value. This happened if the script used the key only
+/// afterwards.
 #[test]
 fn what_a_script_has_published_is_heard_when_all_that_it_writes_is_there() {
     const LOOP: &str = "for n = 1, 3000000 do end redis.call('SET', 'de' .. 'rived', ARGV[1])";

@@ -1,5 +1,5 @@
-//! The slow log, wherever a command runs: on the thread that has read it, in a node, offloaded, in a
-//! transaction, in a script, or served after a wait.
+//! The slow log, wherever a command runs. It may run on the thread that has read it, in a node, offloaded, or
+//! in a transaction or script. It may also be served after a wait.
 
 mod support;
 

@@ -176,7 +176,7 @@ fn how_keys_were_used_comes_along() {
     assert_eq!(braid.ask(&["OBJECT", "FREQ", "k"]), redis.ask(&["OBJECT", "FREQ", "k"]));
 }
 
-/// Returns an entry of a file: DUMP's payload of a value, with the key after the type.
+/// Returns an entry of a file. It is DUMP's payload of a value, with the key after the type.
 fn entry_of(payload: &[u8], key: &str) -> Vec<u8> {
     let value = &payload[..payload.len() - 10];
     assert!(key.len() < 64, "its length is one byte");
@@ -284,7 +284,7 @@ fn many_keys_are_loaded_over_all_layouts() {
     }
 }
 
-/// Returns the log of a server that does not start from a file, and ends with code 1.
+/// Returns the log of a server that fails to start from a file. Its exit code must be 1.
 fn refusal(bytes: &[u8], args: &[&str]) -> String {
     let directory = Directory::with_file(bytes);
     let output =

@@ -1,4 +1,4 @@
-//! The safety of data when the system's own calls fail: `strace` makes them fail or wait in a running server.
+//! The safety of data when the system's own calls fail. `strace` makes them fail or wait in a running server.
 //!
 //! `disk_faults.rs` has the same faults from within the server, at every step and without a tracer. These
 //! tests show one thing more: the server finds an error of the system itself where it expects it.
@@ -44,7 +44,7 @@ impl Fault {
         Fault::begin_told(server, calls, what, Path::new("/dev/null"))
     }
 
-    /// Does the same, and writes each of the calls to a file, after the number of its thread.
+    /// Does the same, and writes each call to a file, after its thread's number.
     fn begin_told(server: &Server, calls: &str, what: &str, told: &Path) -> Option<Fault> {
         match Fault::try_begin(server, calls, what, told) {
             Ok(fault) => Some(fault),
@@ -208,7 +208,8 @@ fn the_files_of_a_rewrite_are_named_by_the_thread_that_syncs() {
     assert!(callers.iter().all(|name| name == "log"), "{callers:?}\n{told}");
 }
 
-/// On a slow file system any user used to be able to connect before the socket had its mode (CVE-2023-45145).
+/// On a slow file system any user used to be able to connect too early. The socket lacked its mode for a
+/// while (CVE-2023-45145).
 #[test]
 fn a_unix_socket_has_its_mode_before_anybody_can_connect() {
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! The laws of the project that a compiler does not know: the places of I/O and locks, the promises of the
-//! command table, and the agreement of texts with the code.
+//! The laws of the project that a compiler does not know. They concern the places of I/O and locks, the
+//! promises of the command table, and the agreement of texts with the code.
 //!
 //! Each test reads the source tree. An exception is in a list beside the law, with its reason, and a
 //! superfluous exception fails as well. `BRAID_DOCS_CORRECT=1` rewrites the parts of documents that describe

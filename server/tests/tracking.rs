@@ -167,7 +167,7 @@ fn nothing_is_left_of_a_client_that_leaves() {
     assert_eq!(info("tracking_total_items"), 0);
 }
 
-/// After a tracking client had left, every GET used to cost at least as much as one of a tracking client.
+/// After a tracking client had left, every GET used to cost as much as a tracking client's, or more.
 #[test]
 fn no_shard_is_observed_once_tracking_clients_have_left() {
     for layout in [(1, 16), (2, 1024)] {
@@ -221,8 +221,7 @@ fn no_more_keys_are_remembered_than_allowed() {
     assert!(info.contains("tracking_total_keys:10\r\n"), "{info}");
 }
 
-/// An invalidation used to be lost if it came before the connection was gone, but after its client knew of
-/// the end.
+/// An invalidation just before the end of a connection used to be lost. Its client already knew of the end.
 #[test]
 fn nothing_is_redirected_to_a_client_that_has_quit() {
     for end in ["QUIT", "CLIENT KILL SKIPME no ID "] {
@@ -303,7 +302,7 @@ fn the_limit_on_remembered_keys_holds_while_keys_are_read() {
     assert!((900..=1100).contains(&most), "{most} keys were remembered");
 }
 
-/// While its node is away, a connection receives pushed output in the last dialect that it was told of.
+/// While its node is away, a connection receives pushed output in its last known dialect.
 #[test]
 fn invalidations_reach_clients_that_wait_in_the_dialect_they_have_just_chosen() {
     let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);

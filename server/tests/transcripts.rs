@@ -59,7 +59,7 @@ fn every_file_parses() {
     }
 }
 
-/// The comparison itself: without this test, a transcript that matches everything would pass for a correct
+/// The comparison itself. Without this test, a transcript that matches everything would pass for a correct
 /// server.
 #[test]
 fn the_notation_tells_replies_apart() {

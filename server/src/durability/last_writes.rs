@@ -25,7 +25,8 @@ pub struct LastWrites {
     /// Whether all changes are noted.
     is_on: AtomicBool,
     tickets: OnceLock<Box<[AtomicU64]>>,
-    /// The ticket of the last change of all keys, or the last one that was taken before changes were noted.
+    /// The ticket of the last change of all keys. Initially the last one that was taken before changes were
+    /// noted.
     of_all: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! `--check-aof`: checks whether an append-only file can be loaded, reports its faults, and cuts off the part
+//! `--check-aof`: checks whether an append-only file can be loaded. It reports faults, and cuts off the part
 //! that is not whole.
 //!
 //! The output begins like that of redis-check-aof, so scripts that read it continue to work.
@@ -195,7 +195,7 @@ impl Checking<'_> {
         }
     }
 
-    /// Cuts a file to its whole part, if the order is to repair it and the user agrees.
+    /// Cuts a file to its whole part, if this was ordered and the user agrees.
     fn fix(&mut self, subject: &Subject<'_>, checked: &Checked) -> Result<Verdict, String> {
         let Subject { name, is_last, .. } = *subject;
         if self.work != AofWork::Fix {
@@ -301,7 +301,7 @@ fn is_snapshot(path: &Path) -> Result<bool, String> {
     Ok(head(path)?.starts_with(b"REDIS"))
 }
 
-/// Reads a file as a manifest, if its name or its first line without a comment says that it is one.
+/// Reads a file as a manifest, if it is one. Its name or its first line without a comment shows that.
 fn manifest_at(path: &Path) -> Result<Option<Manifest>, String> {
     let is_named = path.extension().is_some_and(|extension| extension == "manifest");
     let head = head(path)?;

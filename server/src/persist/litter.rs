@@ -1,4 +1,4 @@
-//! Removes unfinished files of ended processes at the start, and names them in the server log.
+//! Removes unfinished files of ended processes at the start. The server log names them.
 //!
 //! Only regular files with names that this server or Redis gives are considered. A file stays if a living
 //! process may be writing it. Its name contains the number of that process. This server also locks its files
@@ -20,13 +20,13 @@ use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 
 use crate::notice;
 
-/// Locks a temporary file for as long as it is open while it is being written. Where the system cannot lock
-/// it, only the process number in its name protects it.
+/// Locks a temporary file while it is being written, as long as it is open. Where the system cannot lock it,
+/// only the process number in its name protects it.
 pub fn lock(file: &File) {
     let _ = file.try_lock();
 }
 
-/// Removes leftovers of snapshots, and of rewrites by older versions of Redis, in the server's folder.
+/// Removes leftovers in the server's folder: of snapshots, and of rewrites by older versions of Redis.
 ///
 /// # Errors
 /// If the folder cannot be read, or a file cannot be removed.
@@ -74,8 +74,8 @@ fn remove(folder: &Path, is_litter: impl Fn(&str) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the number of the process that writes a file of this name, if the file is renamed when complete:
-/// `temp-123.rdb`, `temp-1700000000.123.rdb`, `temp-rewriteaof-123.rdb`, `temp-rewriteaof-bg-123.aof`.
+/// Returns the process number in the name of a file that is renamed when complete. Such names are
+/// `temp-123.rdb`, `temp-1700000000.123.rdb`, `temp-rewriteaof-123.rdb` and `temp-rewriteaof-bg-123.aof`.
 fn writer_of(name: &str) -> Option<i32> {
     let (stem, extension) = name.strip_prefix("temp-")?.rsplit_once('.')?;
     let number = match (stem.strip_prefix("rewriteaof-"), extension) {

@@ -1,5 +1,5 @@
-//! Loads a file: one thread cuts it into entries, and others build them and put them into shards of their
-//! own.
+//! Loads a file: one thread cuts it into entries, and others build them. These threads put the entries into
+//! shards of their own.
 //!
 //! ```text
 //! calling thread            read, sum, cut, route ──▶ batches by owner
@@ -43,7 +43,7 @@ use crate::{
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_ENTRIES: usize = 2048;
 
-/// From this length on, the thread that has read a value builds it: another copy would cost more.
+/// From this length on, the thread that has read a value builds it. Another copy would cost more.
 const LARGE_BYTES: usize = 16 << 20;
 
 /// The most batches that wait for a builder.

@@ -39,11 +39,11 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// Bytes and commands at which a chunk ends, after the units that reach one of the limits.
+/// Bytes and commands at which a chunk ends, after the units that reach either.
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_COMMANDS: usize = 16_384;
 
-/// Shorter rows run on the thread that has read them, because dividing them would take longer.
+/// Shorter rows run on the thread that has read them. Dividing them would take longer.
 const SHARED_FROM: usize = 512;
 
 /// The time after which a hold of the shards ends.
@@ -57,13 +57,13 @@ const BUSY: Duration = Duration::from_micros(200);
 #[derive(Default)]
 pub struct Chunk {
     bytes: Vec<u8>,
-    /// Replaces `bytes` if the chunk has a single command and one word is most of it.
+    /// Replaces `bytes` in a chunk of one command that is mostly one word.
     long: Option<Handover>,
     args: Vec<Arg>,
     commands: Vec<Logged>,
     /// The number of commands in the chunk that need not run.
     pub n_skipped: u64,
-    /// Set in the last chunk: `Ok` at the end of the file, or the reason why the rest cannot run.
+    /// The end of the last chunk. `Ok` is the end of the file, an error the reason why the rest cannot run.
     pub end: Option<Result<(), Stopped>>,
 }
 
@@ -206,12 +206,12 @@ impl Chunk {
         Ok(())
     }
 
-    /// Returns the rows of commands that are divided among threads, and those that are not, in order.
+    /// Returns the rows of commands in order, each with whether it is divided among threads.
     fn rows(&self) -> Vec<(bool, Range<u32>)> {
         rows_of(self.commands.iter().map(|logged| logged.part.is_some()))
     }
 
-    /// Runs some of the commands in their order and holds these shards for about `HELD_FOR` at a time.
+    /// Runs some commands in order. It holds these shards for about `HELD_FOR` at a time.
     fn run(
         &self,
         commands: &[u32],
@@ -324,7 +324,7 @@ fn rows_of(can_be_shared: impl Iterator<Item = bool>) -> Vec<(bool, Range<u32>)>
     rows
 }
 
-/// Marks the last row as undivided if it is too short, and joins it to an undivided row before it.
+/// Marks the last row as undivided if it is too short. Then joins it to an undivided row before it.
 fn close_row(rows: &mut Vec<(bool, Range<u32>)>) {
     if let Some((is_shared, row)) = rows.last_mut() {
         *is_shared &= row.len() >= SHARED_FROM;
@@ -353,7 +353,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Makes one part for each core, but at most one for each heavy-work thread and each shard.
+    /// Makes one part for each core. There are at most as many parts as heavy-work threads or shards.
     pub fn new(server: &Server) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let all = server.engine.all_shards().to_vec();
@@ -369,7 +369,7 @@ impl Parts {
         (number < self.n_dbs).then_some(Db(number))
     }
 
-    /// Returns the place of a command's first key and the part that has all its keys. Returns `None` if the
+    /// Returns the place of a command's first key, and the part of all its keys. Returns `None` if the
     /// command may touch anything else.
     fn of(&self, command: &Registered, words: Words<'_>) -> Option<(Routed, usize)> {
         let part_of = |routed: Routed| routed.shard.index() % self.ids.len();

@@ -1,4 +1,4 @@
-//! The thread that syncs the append-only file, and writes to it where I/O threads must not.
+//! The thread that syncs the append-only file. It also writes to it where I/O threads must not.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -6,7 +6,7 @@ use crossbeam_utils::sync::Parker;
 
 use crate::shared::server::Server;
 
-/// How often it checks whether a sync is due and whether a full disk has space again.
+/// How often it checks for a due sync, and for space on a full disk.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Syncs until the server stops.

@@ -1,5 +1,5 @@
-//! Loads an append-only file: its base, and then the commands of its increments, as if a client sent them at
-//! a time when nothing expires.
+//! Loads an append-only file: its base, and then the commands of its increments. They run as if a client sent
+//! them at a time when nothing expires.
 //!
 //! Expirations before the file was written were logged as removals. Keys that have expired since then are
 //! removed once the time is known again. A logged command must find the key that it found before.
@@ -131,8 +131,8 @@ impl FoundAof {
         }
     }
 
-    /// Returns the path to check with `--check-aof`: the manifest, or the single file of versions without
-    /// manifests.
+    /// Returns the path to check with `--check-aof`. This is the manifest, or the single file of versions
+    /// without manifests.
     fn to_check(&self) -> PathBuf {
         let manifest = self.path.join(format!("{}.manifest", self.name));
         if manifest.exists() { manifest } else { self.path.join(&self.name) }
@@ -145,7 +145,7 @@ impl FoundAof {
         parts.map(|part| length(&part.name)).sum()
     }
 
-    /// Begins an append-only file whose base is a copy of a snapshot, which is still to be loaded.
+    /// Begins an append-only file whose base is a copy of a snapshot. The snapshot is still to be loaded.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -265,7 +265,7 @@ pub fn replay(
     Ok(())
 }
 
-/// Moves the single file of Redis before version 7 to the folder of the parts, and adopts it as the base.
+/// Adopts the single file of Redis before version 7 as the base. The file moves to the folder of the parts.
 fn adopt_single_file(
     server_dir: &Path,
     path: &Path,

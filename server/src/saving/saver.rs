@@ -72,7 +72,7 @@ use crate::{
     warning,
 };
 
-/// The most steps in progress: the saver writes the results of one while threads take the next.
+/// The most steps in progress. The saver writes the results of one while threads take the next.
 const STEPS_MAX: usize = 4;
 /// If no step has ended after this time, the saver writes early values.
 const STEP_PATIENCE: Duration = Duration::from_millis(2);
@@ -82,18 +82,18 @@ const STEP_PATIENCE: Duration = Duration::from_millis(2);
 const NICENESS: i32 = 12;
 /// Bytes of early values that are written at once.
 const EARLY_BYTES_AT_ONCE: usize = 256 << 10;
-/// Bytes of early values above which the saver does not rest: clients write so much that an early end serves
-/// them best.
+/// Bytes of early values above which the saver does not rest. Clients then write so fast that an early end
+/// serves them best.
 const EARLY_BYTES_FEW: usize = 16 << 10;
 /// Bytes of early values above which the saver only writes early values.
 const EARLY_BYTES_MANY: usize = 1 << 20;
-/// Bytes of early values at which writes are held back until less than [`EARLY_BYTES_MANY`] is left.
+/// Bytes of early values at which writes are held back, until less than [`EARLY_BYTES_MANY`] is left.
 const EARLY_BYTES_MAX: usize = 8 << 20;
-/// The time of work after which the saver rests, so no thread waits longer for its core.
+/// The time of work after which the saver rests. No thread waits longer for its core.
 const WORK_TIME: Duration = Duration::from_micros(200);
 /// A rest is this many times as long as the work before it.
 const REST_TIMES: u32 = 1;
-/// Work beyond this is not counted, because it may have been a wait for the disk.
+/// Work beyond this is not counted. It may have been a wait for the disk.
 const MOST_WORK_TIME: Duration = Duration::from_micros(500);
 /// How long the saver waits when other threads hold all shards that are left.
 const BUSY_REST: Duration = Duration::from_micros(200);
@@ -135,10 +135,10 @@ struct Saver {
     told_limit: Option<u64>,
     /// Whether superfluous files of the append-only file were kept at the last check.
     keeps_history: bool,
-    /// Entries may be marked as saved although they are not, because a snapshot that panicked again and again
+    /// Whether entries may be marked as saved although they are not. A snapshot that panicked again and again
     /// was not brought to its end.
     has_stale_marks: bool,
-    /// A data set was loaded at run time, and the append-only file does not have it yet.
+    /// Whether the append-only file still lacks a data set that was loaded at run time.
     owes_rewrite: bool,
     /// An append-only file that was begun for a CONFIG SET that takes effect next.
     begun: Option<Begun>,
@@ -227,7 +227,7 @@ impl Saver {
         self.sleep(LOOK_EVERY, true);
     }
 
-    /// Whether to rewrite the append-only file: a client has asked for it, or the file has grown.
+    /// Whether to rewrite the append-only file. Either a client has asked for it, or the file has grown.
     fn is_rewrite_due(&mut self) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
         // The request stays until the rewrite is reported as in progress.
@@ -266,7 +266,8 @@ impl Saver {
         may_rewrite
     }
 
-    /// Whether this much time has passed since the last rewrite began, or that rewrite has not failed.
+    /// Whether this much time has passed since a failed rewrite began. Also true if the last one has not
+    /// failed.
     fn has_rested(&self, seconds: u64) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
         let since = server.clock.uptime_millis().saturating_sub(saves.rewrite_began_at.load(Relaxed));
@@ -343,7 +344,7 @@ impl Saver {
         is_over && !self.server.config.load().appendonly
     }
 
-    /// Removes an append-only file that was begun, if it is unwanted or its manifest is about to change.
+    /// Removes an append-only file that was begun. It is unwanted, or its manifest is about to change.
     fn give_up_begun(&mut self) {
         if let Some(begun) = self.begun.take() {
             give_up(begun.aof);
@@ -751,8 +752,8 @@ impl Saver {
         self.rewrite_after_load()
     }
 
-    /// Rewrites the append-only file, if there is one, before a client learns of a load, because the load was
-    /// not logged. If that fails it is tried again, as the file's contents differ from the data.
+    /// Rewrites the append-only file, if there is one. This is done before a client learns of a load, because
+    /// the load was not logged. If that fails it is tried again, as the file's contents differ from the data.
     fn rewrite_after_load(&mut self) -> Result<(), String> {
         if !self.server.durability.aof.is_writing() {
             return Ok(());
@@ -767,7 +768,7 @@ impl Saver {
         }
     }
 
-    /// Adds loaded data to the present data, unless a key or library exists in both and must stay.
+    /// Adds loaded data to the present data. Fails if a key or library exists in both and must stay.
     fn add_loaded(
         &mut self,
         mut loaded: Loaded,
@@ -997,9 +998,9 @@ impl Saver {
         Some(step)
     }
 
-    /// Sends steps to I/O threads, which take one between two turns, and returns a step that has ended. This
-    /// thread can be preempted at any time by others that want its core. If it held a shard then, all others
-    /// would wait for it.
+    /// Sends steps to I/O threads, and returns a step that has ended. A thread takes a step between two
+    /// turns. This thread can be preempted at any time by others that want its core. If it held a shard then,
+    /// all others would wait for it.
     fn step_of_others(&mut self, walk: &mut Walk) -> Option<Box<WalkStep>> {
         let taken = self.server.saves.taken.pop().map(|mut step| {
             walk.idle.push_back(step.thread);
@@ -1071,8 +1072,8 @@ impl Saver {
         if self.has_stale_marks { Err(Failure::Io("beginning", why())) } else { Ok(()) }
     }
 
-    /// Writes early values: a part of them if there are few, and more while new ones keep the queue above
-    /// [`EARLY_BYTES_MANY`].
+    /// Writes early values: a part if there are few. While new ones keep the queue above
+    /// [`EARLY_BYTES_MANY`], it writes more.
     fn take_early(
         &mut self,
         to: &mut Option<(&mut Snapshot, &Uses)>,
@@ -1152,7 +1153,7 @@ impl Saver {
         taken
     }
 
-    /// Whether the snapshot in progress would bring back flushed data and no client waits for it.
+    /// Whether the snapshot in progress would bring back flushed data. False if a client waits for it.
     fn would_bring_back(&self) -> bool {
         let saves = &self.server.saves;
         saves.is_flushed() && self.fulfilling.is_none() && !saves.is_rewriting.load(Relaxed)

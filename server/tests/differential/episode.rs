@@ -126,7 +126,7 @@ impl Episode {
         steps.push(Step::Command { client, argv, same });
     }
 
-    /// Lets a key's deadline pass, so that later commands meet a key that has expired but still exists.
+    /// Lets a key's deadline pass. Later commands meet a key that has expired but still exists.
     fn let_a_key_expire(&mut self, steps: &mut Vec<Step>) {
         let mut argv = vec![b"PEXPIRE".to_vec()];
         self.pools.family = self.focus.map_or("keys", |focus| self.table.families[focus].name);

@@ -1,5 +1,5 @@
-//! The source of the table: every command of Redis 7.0.15 on keys, by family, with the ways to write it and
-//! to compare replies.
+//! The source of the table: every command of Redis 7.0.15 on keys, by family. Each row has a way to write it
+//! and a way to compare replies.
 //!
 //! `form.rs` explains the notation, and `pools.rs` contains its words. Commands that wait have a tiny
 //! timeout. They are mostly sent between MULTI and EXEC, where they do not wait.
@@ -30,7 +30,8 @@ pub struct Row {
     pub is_fragile: bool,
 }
 
-/// The commands after a command, so that neither chance nor a change in later versions leaves a difference.
+/// The commands that follow a command. Without them, chance or a change in later versions would leave a
+/// difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FollowUp {
     None,

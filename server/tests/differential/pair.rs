@@ -258,8 +258,8 @@ impl Pair {
         }
     }
 
-    /// Follows a cursor to its end on both servers, and compares the elements, but not their order or
-    /// repetitions.
+    /// Follows a cursor to its end on both servers, and compares the elements. Their order and repetitions do
+    /// not matter.
     fn iterate(&mut self, client: usize, argv: &Argv, cursor_at: usize) -> Result<(), (String, String)> {
         let first = Step::Command { client, argv: argv.clone(), same: Same::Cursor(cursor_at) };
         let Some(Reply::Array(_)) = self.first_of(client, &first)?.first() else { return Ok(()) };

@@ -242,7 +242,7 @@ fn users_may_do_what_they_may_do_in_redis() {
     assert!((n_all / 10..n_all * 19 / 20).contains(&n_denied), "the rules are too lax or too strict");
 }
 
-/// Makes another user on the reference by the rules that the server under test shows for the first.
+/// Makes another user on the reference, by the rules that the server under test shows.
 fn copy_user(both: &mut Both) {
     let listed = names_of(&both.masters[0].command(&["ACL", "LIST"]));
     let line = listed.into_iter().find(|line| line.starts_with("user user ")).expect("the user is there");

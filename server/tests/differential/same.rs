@@ -8,7 +8,7 @@ use crate::support::{PATIENCE, Reply};
 pub enum Same {
     /// To the letter. RESP3's sets and maps have no order, and its doubles are numbers, not digits.
     Letter,
-    /// As above, or one of these errors, with which later versions refuse a command that 7.0 accepts.
+    /// As above, or one of these errors of later versions for a command that 7.0 accepts.
     LetterOr(&'static [&'static str]),
     /// An encoding: later versions also pack small lists and sets.
     Encoding,
@@ -30,8 +30,8 @@ pub enum Same {
     Clocks,
 }
 
-/// The time between the same command on the two servers, which run it one after the other: at most the time
-/// for which a test waits for a reply.
+/// The longest time between the same command on the two servers, which run it in turn. A test waits no longer
+/// for a reply.
 pub const SECONDS: i64 = PATIENCE.as_secs() as i64;
 /// The same time in milliseconds.
 pub const MILLIS: i64 = 1000 * SECONDS;

@@ -73,7 +73,7 @@ impl PresentRow {
     }
 }
 
-/// Returns the names of a row's command, and of its subcommand if it has one, as in COMMAND LIST.
+/// Returns the names of a row's command and of its subcommand, as in COMMAND LIST.
 fn names(row: &Row, known: &BTreeSet<String>) -> Vec<String> {
     let mut words = row.form.split_whitespace().map(str::to_ascii_lowercase);
     let name = words.next().expect("a form begins with a name");

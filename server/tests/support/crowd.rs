@@ -87,7 +87,7 @@ pub fn figure(client: &mut Client, name: &str) -> usize {
     line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }
 
-/// Moves connections to one thread and to `n_threads` threads in turn, until some have moved or it `is_over`.
+/// Moves connections to one thread and to `n_threads` in turn. Ends when some have moved or it `is_over`.
 pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn() -> bool) {
     let n_moved = figure(client, "connections_handed_over");
     let mut turns = [1, n_threads].into_iter().cycle();
@@ -98,7 +98,7 @@ pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn(
     });
 }
 
-/// Runs `part` while connections move between threads, and repeats it until a connection has moved meanwhile.
+/// Runs `part` while connections move between threads. Repeats it until a connection has moved meanwhile.
 pub fn while_connections_move(server: &Server, n_threads: usize, mut part: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     let (mut mover, mut control) = (server.connect(), server.connect());

@@ -78,8 +78,8 @@ impl Home {
         }
     }
 
-    /// Kills a server that was given the keys `before` and `later`, both 1, and refused the key `refused`.
-    /// The next two servers must find this state. Keys in `unknown` were reported to no client and may be
+    /// Kills a server that has the keys `before` and `later`, both 1. It has refused the key `refused`. The
+    /// next two servers must find this state. Keys in `unknown` were reported to no client and may be
     /// missing.
     ///
     /// # Panics

@@ -1,4 +1,5 @@
-//! The shared parts of the integration tests: a server process, and a client with a RESP reader of its own.
+//! The shared parts of the integration tests: a server process and a client. The client has a RESP reader of
+//! its own.
 //!
 //! Nothing here uses the crates under test. So a fault in the parser or in the reply writer cannot hide
 //! itself.

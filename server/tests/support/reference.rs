@@ -28,7 +28,8 @@ pub fn has_reference(test: &str) -> bool {
     false
 }
 
-/// Reports why a test does nothing on this machine, even where the output of passing tests is hidden.
+/// Reports why a test does nothing on this machine. The note is visible even where the output of passing
+/// tests is hidden.
 ///
 /// # Panics
 /// When the test is required: the variable `required_by` is 1.

@@ -25,7 +25,7 @@ pub struct Server {
     scratch: PathBuf,
 }
 
-/// A TCP port that no other test takes while this value lives, even while nobody listens on it.
+/// A TCP port that no other test takes. The claim lasts as long as this value, even without a listener.
 pub struct Port {
     number: u16,
     /// The UDP port of the same number. Nobody needs it, and only one process can have it.
@@ -79,8 +79,8 @@ impl Server {
         std::env::var(COMPAT_SERVER).ok().filter(|program| !program.is_empty())
     }
 
-    /// Starts a server on a free port, in a directory of its own, and waits until it answers. `args` follow
-    /// the arguments of every test and may override them.
+    /// Starts a server on a free port and waits until it answers. It has a directory of its own. `args`
+    /// follow the arguments of every test and may override them.
     ///
     /// # Panics
     /// When it does not start. The message contains the end of its output.
@@ -301,8 +301,8 @@ enum Unready {
     Failed(String),
 }
 
-/// Makes all of Braid's threads serve connections, however few a test has, because these threads may disturb
-/// each other.
+/// Makes all of Braid's threads serve connections. These threads may disturb each other, however few
+/// connections a test has.
 fn every_thread(program: &str) -> &'static [&'static str] {
     let is_braid = program == env!("CARGO_BIN_EXE_braid-server");
     if is_braid { &["--io-threads-always-active", "yes"] } else { &[] }

@@ -4,8 +4,8 @@ use super::{Client, Reply, Server};
 
 pub type Argv = Vec<Vec<u8>>;
 
-/// Fields that are not compared: the memory layout, which each server has of its own, and fields that 7.2 has
-/// added or counts in another way.
+/// Fields that are not compared. Each server has a memory layout of its own, and 7.2 has added fields or
+/// counts them in another way.
 const OWN: [&[u8]; 3] = [b"radix-tree-nodes", b"active-time", b"lag"];
 
 /// A server, and a client that reads its values.

@@ -82,8 +82,8 @@ fn every_command_is_described() {
     assert_part("docs/commands.md", "commands", &format!("{text}\n"));
 }
 
-/// The commands and subcommands of Redis 7.4, one in each line: those of `src/commands` of 7.0, and later
-/// ones of 7.2 and 7.4.
+/// The commands and subcommands of Redis 7.4, one in each line. They are those of `src/commands` of 7.0, and
+/// later ones of 7.2 and 7.4.
 const REDIS_7_4: &str = include_str!("../../src/command/redis-7.4-commands.txt");
 
 #[test]
@@ -275,7 +275,7 @@ fn identifiers(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Returns the parts of a code span if it is a name of the code, such as `Journal::gather`. Other spans have
+/// Returns the parts of a code span that is a name of the code, like `Journal::gather`. Other spans have
 /// none.
 fn parts_of_name(span: &str) -> Vec<&str> {
     let is_word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');

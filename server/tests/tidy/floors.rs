@@ -58,7 +58,7 @@ fn levels(floors: &[Floor], files: &[&str], found: &mut Findings) -> BTreeMap<St
 /// reexported.
 const ROOT: &str = "server/src/lib.rs";
 
-/// Finds every file that belongs to no floor or to several, and every use of a file on a higher floor.
+/// Finds every file on no floor or several, and every use of a higher floor.
 fn upward(floors: &[Floor], sources: &[Source]) -> Findings {
     let mut found = Vec::new();
     let files: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();

@@ -5,7 +5,7 @@ use super::{
     source::{Line, Source, crates, has_word, lines, sources, std_paths, texts},
 };
 
-/// Parts of std that protocol and storage must not use: time, files, sockets and threads belong to their
+/// Parts of std that protocol and storage must not use. Time, files, sockets and threads belong to their
 /// callers.
 const OUTSIDE: &[&str] = &[
     "std::env",
@@ -294,8 +294,7 @@ const ALLOWS: Exceptions = &[(
     "each integration test compiles the module, and uses another part of it",
 )];
 
-/// Returns the attributes in some code, from `#` to the bracket that closes them, with the numbers of their
-/// lines.
+/// Returns the attributes in some code, from `#` to the closing bracket, with their line numbers.
 fn attributes(lines: &[Line]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {

@@ -7,7 +7,7 @@ use super::{
     source::{Source, crates, sources},
 };
 
-/// Names that show the place of a file, or that it is for tests, and nothing about its contents.
+/// Names that show only the place of a file, or that it is for tests.
 const NAMED_BY_PLACE: &[&str] = &["mod.rs", "tests.rs", "lib.rs", "main.rs"];
 
 /// Files with the same name that are still allowed.

@@ -186,7 +186,7 @@ impl Transcript {
 }
 
 impl Scope {
-    /// Whether a block or file of this scope applies to a server and a version of the protocol.
+    /// Whether this scope includes a server and a version of the protocol.
     pub fn includes(&self, server: Release, resp: Resp) -> bool {
         let is_braid = server.family == Family::Braid;
         self.only.is_none_or(|only| is_braid == (only == Family::Braid))
