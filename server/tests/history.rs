@@ -39,9 +39,9 @@ struct Operation {
     client: usize,
     asked: u64,
     answered: u64,
-    /// Key and the number of tokens that its value had.
+    /// The key of each read, and the number of tokens in its value.
     reads: Vec<(usize, usize)>,
-    /// Key and token.
+    /// The key and the token of each write.
     writes: Vec<(usize, u64)>,
     what: String,
 }
@@ -213,7 +213,7 @@ struct Part {
     orders: HashMap<usize, Vec<u64>>,
 }
 
-/// A command that was sent, which gives its reply a meaning.
+/// A command that was sent. Its kind decides how its reply is read.
 #[derive(Clone, Debug)]
 enum Sent {
     Get(usize),

@@ -230,7 +230,6 @@ fn is_served(client: &mut Client) -> bool {
 }
 
 /// Waits until a script that holds a key is busy, and kills it. Before that, another client must be served.
-/// Another client must be served meanwhile.
 fn kill_the_one_that_holds(key: &str, other: &mut Client) {
     until("it is busy", || ask(other, &format!("GET {key}")).starts_with("-BUSY"));
     assert_eq!(ask(other, "PING"), "+PONG");

@@ -427,7 +427,7 @@ struct Tally {
 
 /// A thread that builds entries.
 struct Builder<'s> {
-    /// Its shards.
+    /// The shards that it fills.
     owned: &'s mut [Shard],
     /// The number of the first.
     first: usize,

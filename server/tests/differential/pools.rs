@@ -332,8 +332,7 @@ symbols! {
 /// The consumers of groups.
 pub const CONSUMERS: &[&str] = &["alice", "bob", "carol"];
 
-/// Members with two places each. No two members have the same distance from anything. No two members have the
-/// same distance from anything.
+/// Members with two places each. No two members have the same distance from anything.
 const TOWNS: &[(&str, [(f64, f64); 2])] = &[
     ("palermo", [(13.361389, 38.115556), (13.5012, 38.2001)]),
     ("catania", [(15.087269, 37.502669), (15.1914, 37.6173)]),

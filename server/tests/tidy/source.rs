@@ -65,9 +65,9 @@ pub struct Line {
 
 /// A file of Rust.
 pub struct Source {
-    /// From the root.
+    /// The path from the root.
     pub path: String,
-    /// Line by line.
+    /// The lines of the file.
     pub lines: Vec<Line>,
 }
 

@@ -262,7 +262,7 @@ fn every_command_has_a_transcript() {
 }
 
 /// Returns the names of the command that a line of a transcript sends. There are two: with and without the
-/// second word. They include and omit the second word.
+/// second word.
 fn sent_by(line: &str) -> Vec<String> {
     let line = line.strip_prefix("@send ").unwrap_or(line).trim_start_matches(|c: char| c.is_ascii_digit());
     let Some(command) = line.strip_prefix("> ") else { return Vec::new() };

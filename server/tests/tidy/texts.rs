@@ -16,7 +16,7 @@ const UNDONE: &[&str] = &[
     concat!("#[ig", "nore"),
 ];
 
-/// Folders of machines.
+/// Folders of particular machines.
 const MACHINE_PATHS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/us", "r/local/")];
 
