@@ -10,7 +10,7 @@ use support::{Client, Server, crowd::ask};
 fn a_low_soft_limit_of_open_files_keeps_no_client_out() {
     const SOFT: u64 = 128;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the system tells");
-    // The server inherits it. There is no other test in this process.
+    // The server inherits the limit. This process has no other test.
     setrlimit(Resource::RLIMIT_NOFILE, SOFT, hard).expect("a limit may be lowered");
     let server = Server::start(&["--maxclients", "300"]);
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("up to the hard limit it may be raised");

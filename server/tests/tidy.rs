@@ -1,9 +1,9 @@
-//! The laws of the project that a compiler does not know: who may do I/O, where locks are, what the command
-//! table promises, and that what is written about the code agrees with it.
+//! The laws of the project that a compiler does not know. They concern the places of I/O and locks, the
+//! promises of the command table, and the agreement of texts with the code.
 //!
-//! Each test reads the source tree. An exception stands in a list beside the law, with its reason, and one
-//! that is no longer needed fails as well. `BRAID_DOCS_CORRECT=1` writes what the documents say of the tables
-//! anew.
+//! Each test reads the source tree. An exception is in a list beside the law, with its reason, and a
+//! superfluous exception fails as well. `BRAID_DOCS_CORRECT=1` rewrites the parts of documents that describe
+//! tables.
 
 #[path = "tidy/documents.rs"]
 mod documents;
@@ -22,16 +22,16 @@ mod table;
 #[path = "tidy/texts.rs"]
 mod texts;
 
-/// Fails with what was found, one finding a line.
+/// Fails with the findings, one in each line.
 fn none(law: &str, found: Vec<String>) {
     assert!(found.is_empty(), "{law}\n  {}\n", found.join("\n  "));
 }
 
-/// Findings that are allowed, with the reason: where, what, why.
+/// Findings that are allowed: the place, the finding, the reason.
 type Exceptions = &'static [(&'static str, &'static str, &'static str)];
 
-/// Takes the exceptions out of `found` (where, what, and the text to show), and reports those that apply to
-/// nothing.
+/// Removes the exceptions from `found` (place, finding, and the text to show), and reports superfluous
+/// exceptions.
 fn excepting(exceptions: Exceptions, found: Vec<(String, String, String)>) -> Vec<String> {
     let mut is_used = vec![false; exceptions.len()];
     let mut rest = Vec::new();

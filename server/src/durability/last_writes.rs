@@ -1,9 +1,11 @@
-//! Which reads must wait for the log under `appendfsync always`: those of keys whose last change is not on
-//! disk yet. What they have told could be lost else. All other reads leave at once, however slow the disk is.
+//! The tickets of keys' last changes, for which reads wait under `appendfsync always`.
 //!
-//! A table has the ticket of the last change of each key, by a hash of it: two keys that share a place wait
-//! for one another, which is rare and does no harm. It is written and read under the holds of the keys'
-//! shards.
+//! A read waits for the log if it uses a key whose last change is not on disk yet. Otherwise a crash could
+//! undo a value that a client has read. All other reads leave at once, however slow the disk is.
+//!
+//! A table has the ticket of the last change of each key, by a hash of the key. Two keys with the same place
+//! wait for each other, which is rare and harmless. The table is written and read under the holds of the
+//! keys' shards.
 
 use std::sync::{
     OnceLock,
@@ -13,33 +15,34 @@ use std::sync::{
 use braid_journal::intake::Ticket;
 use braid_storage::{Db, record};
 
-/// How many places there are, as a power of two: 2 MiB, taken when they are first needed. More would not stay
-/// in a core's cache, and of a thousand writes that are under way these let one read of 260 wait in vain.
+/// The number of places as a power of two. The table takes 2 MiB, from its first use on. A larger one would
+/// not stay in a core's cache. With a thousand writes in progress, one read of 260 waits in vain.
 const PLACE_BITS: u32 = 18;
 
-/// The last changes of keys.
+/// The tickets of the last changes of keys.
 #[derive(Default)]
 pub struct LastWrites {
     /// Whether all changes are noted.
     is_on: AtomicBool,
     tickets: OnceLock<Box<[AtomicU64]>>,
-    /// The ticket of the last change of all keys, or the last one that was taken before changes were noted.
+    /// The ticket of the last change of all keys. Initially the last one that was taken before changes were
+    /// noted.
     of_all: AtomicU64,
 }
 
 impl LastWrites {
-    /// Whether changes are to be noted.
+    /// Whether changes must be noted.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
     }
 
-    /// Notes changes from now on, or none. All shards are held; `last` is the last ticket that was taken.
+    /// Begins or ends the noting of changes. All shards are held. `last` is the last ticket that was taken.
     pub fn turn(&self, on: bool, last: Ticket) {
         self.of_all.fetch_max(last, Relaxed);
         self.is_on.store(on, Relaxed);
     }
 
-    /// Notes that the keys of a record have changed. Their shards are held.
+    /// Notes changes of the keys of a record. Their shards are held.
     pub fn note(&self, touched: record::Touched<'_>, ticket: Ticket) {
         match touched {
             record::Touched::All => {
@@ -50,19 +53,19 @@ impl LastWrites {
                     std::iter::repeat_with(AtomicU64::default).take(1 << PLACE_BITS).collect()
                 });
                 for place in places {
-                    // Others may have changed another key of this place, with a later ticket.
+                    // Another key of this place may have changed with a later ticket.
                     tickets[index(*place)].fetch_max(ticket, Relaxed);
                 }
             }
         }
     }
 
-    /// The ticket of the last change of all keys.
+    /// Returns the ticket of the last change of all keys.
     pub fn of_all(&self) -> Ticket {
         self.of_all.load(Relaxed)
     }
 
-    /// The ticket of the last change of a key, or a later one. Its shard is held.
+    /// Returns the ticket of a key's last change, or a later one. The key's shard is held.
     pub fn of(&self, db: Db, key: &[u8]) -> Ticket {
         let place = record::place_of(db, key);
         self.tickets.get().map_or(0, |tickets| tickets[index(place)].load(Relaxed)).max(self.of_all())

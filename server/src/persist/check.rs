@@ -1,4 +1,4 @@
-//! `--check-rdb`: says what is in a file, or what is wrong with it.
+//! `--check-rdb`: describes the contents of a file, or its fault.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs::File, path::Path};
 
@@ -13,7 +13,7 @@ use braid_storage::{
     type_name,
 };
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Default)]
 struct Contents {
     version: u16,
@@ -26,7 +26,7 @@ struct Contents {
     is_checked: bool,
 }
 
-/// What is in a database.
+/// The contents of a database.
 #[derive(Default)]
 struct Database {
     n_by_type: BTreeMap<&'static str, u64>,
@@ -35,10 +35,10 @@ struct Database {
     n_value_bytes: u64,
 }
 
-/// Reads a whole file, builds every value of it, and says what is in it.
+/// Reads a whole file, builds each of its values, and describes its contents.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The fault of the file, and its place.
 pub fn check(path: &Path, now: Millis) -> Result<String, String> {
     let failed = |why: &dyn std::fmt::Display| format!("{} is not valid: {why}", path.display());
     let cannot_read = |error| format!("{} cannot be read: {error}", path.display());
@@ -47,7 +47,7 @@ pub fn check(path: &Path, now: Millis) -> Result<String, String> {
     contents(file, n_bytes, now).map(|contents| contents.report(path)).map_err(|error| failed(&error))
 }
 
-/// Reads the snapshot that a file begins with, and builds every value of it; says how long it is.
+/// Reads the snapshot at the beginning of a file and builds each of its values. Returns its length in bytes.
 pub(super) fn snapshot_bytes(file: File, n_bytes: u64, now: Millis) -> Result<u64, FileError> {
     contents(file, n_bytes, now).map(|contents| contents.n_bytes)
 }
@@ -67,7 +67,7 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
             Item::Library(_) => contents.n_libraries += 1,
             Item::Sizes(..) | Item::Other => {}
             Item::Entry(entry) => {
-                // Before all time: nothing has expired.
+                // At time zero nothing has expired.
                 let made = entry.build(&keyspace, Millis(0)).map_err(|malformed| FileError {
                     offset: entry.offset,
                     key: Some(entry.key.to_vec()),

@@ -1,7 +1,7 @@
-//! `--check-aof`: says whether an append-only file can be loaded, and what is wrong with it where it cannot,
-//! and cuts off what is not whole.
+//! `--check-aof`: checks whether an append-only file can be loaded. It reports faults, and cuts off the part
+//! that is not whole.
 //!
-//! What is printed begins as redis-check-aof prints it, so that scripts which read that go on to work.
+//! The output begins like that of redis-check-aof, so scripts that read it continue to work.
 
 use std::{
     fmt,
@@ -21,10 +21,11 @@ use braid_storage::time::Millis;
 use super::check::snapshot_bytes;
 use crate::config::{AofOrder, AofWork};
 
-/// Checks an append-only file. `out` is told what is found, and may ask questions, which `answers` answers.
+/// Checks an append-only file. The findings are written to `out`, and so are questions, which `answers`
+/// answers.
 ///
 /// # Errors
-/// Why the file is not valid, or was not made so.
+/// The reason why the file is not valid, or was not repaired.
 pub fn check_aof(order: &AofOrder, answers: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), String> {
     Checking { work: order.work, answers, out }.run(&order.path)
 }
@@ -35,16 +36,16 @@ struct Checking<'a> {
     out: &'a mut dyn Write,
 }
 
-/// A file that is checked.
+/// A file under check.
 struct Subject<'a> {
     file: &'a File,
-    /// As it is called in what is printed.
+    /// The file's name in the output.
     name: &'a str,
     /// No other file comes after it, so it may be cut.
     is_last: bool,
 }
 
-/// What was found of a file that did not end the check.
+/// The result of a check that did not end all checks.
 enum Verdict {
     Valid,
     Empty,
@@ -52,7 +53,7 @@ enum Verdict {
     CutAfter(u64),
 }
 
-/// What is typed to have whole frames cut away.
+/// The answer that confirms the loss of whole frames.
 const CONFIRM: &str = "lose them";
 
 impl Checking<'_> {
@@ -65,7 +66,7 @@ impl Checking<'_> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = match self.work {
             AofWork::Check => Folder::new(folder.to_owned()).map_err(|error| cannot("open", path, &error)),
-            // A server that writes to it would go on where the file ended before.
+            // A server that writes to the file would continue where the file ended before.
             AofWork::Fix | AofWork::CutAfter(_) => Folder::locked(folder.to_owned(), &name_of(path))
                 .map_err(|error| cannot("repair", path, &error)),
         }?;
@@ -115,10 +116,10 @@ impl Checking<'_> {
         Ok(())
     }
 
-    /// Checks the snapshot that a file begins with; says how long it is.
+    /// Checks the snapshot at the beginning of a file. Returns its length in bytes.
     fn check_snapshot(&mut self, path: &Path, n_bytes: u64) -> Result<u64, String> {
         let file = File::open(path).map_err(|error| cannot("open", path, &error))?;
-        // It does not matter what has expired.
+        // Expired keys make no difference here.
         let n_bytes = snapshot_bytes(file, n_bytes, Millis(0)).map_err(|error| {
             self.say(format_args!("The snapshot in {}: {error}", path.display()));
             "RDB preamble of AOF file is not sane, aborting.".to_owned()
@@ -159,7 +160,7 @@ impl Checking<'_> {
         ));
     }
 
-    /// Says what is wrong with a file, and what can be done about it.
+    /// Describes the fault of a file, and its remedies.
     fn explain(&mut self, subject: &Subject<'_>, checked: &Checked, broken: &Broken) {
         let Checked { n_bytes, whole_bytes, after, .. } = checked;
         match broken {
@@ -194,7 +195,7 @@ impl Checking<'_> {
         }
     }
 
-    /// Cuts a file to what is whole, if that is wanted.
+    /// Cuts a file to its whole part, if this was ordered and the user agrees.
     fn fix(&mut self, subject: &Subject<'_>, checked: &Checked) -> Result<Verdict, String> {
         let Subject { name, is_last, .. } = *subject;
         if self.work != AofWork::Fix {
@@ -216,7 +217,7 @@ impl Checking<'_> {
         Ok(Verdict::Cut)
     }
 
-    /// Asks whether to cut. Where whole frames would be lost, a hasty `y` is no answer.
+    /// Asks whether to cut. Where whole frames would be lost, a hasty `y` is no agreement.
     fn agrees(&mut self, after: &FramesAfter) -> bool {
         if *after == FramesAfter::default() {
             return self.ask("Continue? [y/N]: ").to_ascii_lowercase().starts_with('y');
@@ -231,12 +232,12 @@ impl Checking<'_> {
     fn ask(&mut self, question: &str) -> String {
         let _ = write!(self.out, "{question}").and_then(|()| self.out.flush());
         let mut answer = String::new();
-        // Whoever cannot answer has not agreed.
+        // A missing answer is no agreement.
         let _ = self.answers.read_line(&mut answer);
         answer.trim().to_owned()
     }
 
-    /// Cuts off what was written after a time, which nobody is asked about.
+    /// Cuts off everything that was written after a time, without a question.
     fn cut_after(
         &mut self,
         subject: &Subject<'_>,
@@ -265,12 +266,12 @@ impl Checking<'_> {
     }
 
     fn say(&mut self, line: impl fmt::Display) {
-        // Whoever reads it may have read enough.
+        // The reader of the output may have closed it.
         let _ = writeln!(self.out, "{line}");
     }
 }
 
-/// The name of the append-only file that a manifest is of.
+/// Returns the name of the append-only file to which a manifest belongs.
 fn name_of(manifest: &Path) -> String {
     let name = manifest.file_name().unwrap_or_default().to_string_lossy();
     name.strip_suffix(".manifest").unwrap_or(&name).to_owned()
@@ -280,13 +281,13 @@ fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
     format!("Cannot {what} file {}: {error}, aborting...", path.display())
 }
 
-/// Cuts a file off, for good.
+/// Cuts a file to a length, and syncs it.
 fn cut(file: &File, n_bytes: u64) -> std::io::Result<()> {
     file.set_len(n_bytes)?;
     file.sync_all()
 }
 
-/// How much of a file is read to see what it is.
+/// Bytes that are read to recognize the kind of a file.
 const HEAD_BYTES: u64 = 64 << 10;
 
 fn head(path: &Path) -> Result<Vec<u8>, String> {
@@ -300,7 +301,7 @@ fn is_snapshot(path: &Path) -> Result<bool, String> {
     Ok(head(path)?.starts_with(b"REDIS"))
 }
 
-/// The manifest that a file is, if it is one: by its name, or by the first line that is no comment.
+/// Reads a file as a manifest, if it is one. Its name or its first line without a comment shows that.
 fn manifest_at(path: &Path) -> Result<Option<Manifest>, String> {
     let is_named = path.extension().is_some_and(|extension| extension == "manifest");
     let head = head(path)?;

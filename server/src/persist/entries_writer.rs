@@ -1,4 +1,4 @@
-//! Writes what is in the keyspace to a file: as a snapshot, or as commands.
+//! Writes the contents of the keyspace to a file: as a snapshot, or as commands.
 
 use std::{
     fs::File,
@@ -9,12 +9,12 @@ use braid_journal::frame::Framer;
 use braid_protocol::request::write_request;
 use braid_storage::{Db, rdb::file::SnapshotWriter};
 
-/// So many bytes of commands are written at once.
+/// Bytes of commands that are written at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A file in one of the two forms. What it is given must be of that form.
+/// A file in one of the two forms. Entries for it must have that form.
 pub enum EntriesWriter {
-    /// What redis-server loads at its start.
+    /// The file that redis-server loads at its start.
     Snapshot(SnapshotWriter<File>),
     /// A base of the append-only file that is no snapshot.
     Commands(CommandsWriter),
@@ -24,7 +24,7 @@ impl EntriesWriter {
     /// Writes the text of a library of functions.
     ///
     /// # Errors
-    /// The file's; so it is with all that follow.
+    /// Those of the file, as in all methods below.
     pub fn write_library(&mut self, code: &[u8]) -> io::Result<()> {
         match self {
             EntriesWriter::Snapshot(writer) => writer.write_library(code),
@@ -34,7 +34,7 @@ impl EntriesWriter {
         }
     }
 
-    /// Says of which database the entries are that follow.
+    /// Selects the database of the entries that follow.
     ///
     /// # Errors
     /// See [`EntriesWriter::write_library`].
@@ -47,7 +47,8 @@ impl EntriesWriter {
         }
     }
 
-    /// Says about how many entries follow, and how many of them have a deadline. Commands do not tell that.
+    /// Writes the approximate number of entries that follow, and of those with a deadline. Commands have no
+    /// place for these numbers.
     ///
     /// # Errors
     /// See [`EntriesWriter::write_library`].
@@ -91,7 +92,7 @@ pub struct CommandsWriter {
 }
 
 impl CommandsWriter {
-    /// Begins a file, with a time in seconds since 1970, if that is to be told.
+    /// Begins a file. If `now` is given, in seconds since 1970, the frames contain times.
     pub fn new(file: File, now: Option<u64>) -> Self {
         let mut framer = Framer { now, ..Framer::default() };
         let mut frames = Vec::new();
@@ -119,7 +120,7 @@ impl CommandsWriter {
     }
 }
 
-/// Where each of some commands ends, which were written here.
+/// Returns the end of each command. The commands were written by this file.
 fn ends(commands: &[u8]) -> Vec<usize> {
     let (mut ends, mut at) = (Vec::new(), 0);
     while at < commands.len() {
@@ -132,7 +133,7 @@ fn ends(commands: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// The number that a line says behind its sigil; `at` goes to the next line.
+/// Reads the number after a line's sigil, and moves `at` to the next line.
 fn number(commands: &[u8], at: &mut usize) -> usize {
     let digits = commands[*at + 1..].iter().take_while(|byte| byte.is_ascii_digit());
     let (n_digits, number) =

@@ -1,4 +1,4 @@
-//! What a snapshot's file says of itself and of who wrote it.
+//! The facts that a snapshot's file contains about itself and its writer.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::{
     shared::{memory::Memory, server::Server},
 };
 
-/// What a file is to be.
+/// The intended use of a file.
 #[derive(Clone, Copy)]
 pub enum Purpose {
     /// The snapshot that is loaded at the start.
@@ -18,7 +18,7 @@ pub enum Purpose {
     Base,
 }
 
-/// Writes the facts that a file begins with.
+/// Writes the facts at the beginning of a file.
 ///
 /// # Errors
 /// Those of the output.

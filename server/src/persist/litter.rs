@@ -1,9 +1,8 @@
-//! Files that a process has left behind which ended while it wrote them: at the start they are removed, and
-//! the log says which.
+//! Removes unfinished files of ended processes at the start. The server log names them.
 //!
-//! Only names that this server or Redis gives are looked at, and only regular files. A file stays that a
-//! living process may be writing: its number is in the name, and this server's are locked as long as they are
-//! written, so that it is seen from another container, too.
+//! Only regular files with names that this server or Redis gives are considered. A file stays if a living
+//! process may be writing it. Its name contains the number of that process. This server also locks its files
+//! while it writes them, which is visible from another container, too.
 
 use std::{
     collections::BTreeSet,
@@ -21,26 +20,27 @@ use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 
 use crate::notice;
 
-/// Locks a file that is being written under a name of its own, for as long as it is open. Where the system
-/// cannot do that, its name must do.
+/// Locks a temporary file while it is being written, as long as it is open. Where the system cannot lock it,
+/// only the process number in its name protects it.
 pub fn lock(file: &File) {
     let _ = file.try_lock();
 }
 
-/// Removes what is left of snapshots and of rewrites by older versions of Redis, in the folder of the server.
+/// Removes leftovers in the server's folder: of snapshots, and of rewrites by older versions of Redis.
 ///
 /// # Errors
-/// If the folder cannot be read, or a file not be removed.
+/// If the folder cannot be read, or a file cannot be removed.
 pub fn remove_from_dir(dir: &Path) -> io::Result<()> {
     remove(dir, |name| writer_of(name).is_some_and(|writer| is_abandoned(&dir.join(name), writer)))
 }
 
-/// Removes what is left in the folder of the append-only file of a name, to which the caller has the right:
-/// parts that no manifest names, and what was to become a part or a manifest. Parts from before the manifest
-/// stay, or all if there is none: one that named them may have been lost.
+/// Removes leftovers in the folder of the append-only file `of`. The caller must own that file.
+///
+/// Leftovers are parts that no manifest names, and unfinished parts and manifests. Parts older than the
+/// manifest stay, and all parts stay if there is none: a manifest that named them may have been lost.
 ///
 /// # Errors
-/// If the folder cannot be read, or a file not be removed.
+/// If the folder cannot be read, or a file cannot be removed.
 pub fn remove_from_log(folder: &Path, of: &str) -> io::Result<()> {
     let named = named_parts(folder)?;
     let manifest = read_regular(&folder.join(format!("{of}.manifest"))).ok();
@@ -74,9 +74,8 @@ fn remove(folder: &Path, is_litter: impl Fn(&str) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of the process that writes a file of this name, if it is one that is renamed when it is
-/// complete: `temp-123.rdb`, `temp-1700000000.123.rdb`, `temp-rewriteaof-123.rdb`,
-/// `temp-rewriteaof-bg-123.aof`.
+/// Returns the process number in the name of a file that is renamed when complete. Such names are
+/// `temp-123.rdb`, `temp-1700000000.123.rdb`, `temp-rewriteaof-123.rdb` and `temp-rewriteaof-bg-123.aof`.
 fn writer_of(name: &str) -> Option<i32> {
     let (stem, extension) = name.strip_prefix("temp-")?.rsplit_once('.')?;
     let number = match (stem.strip_prefix("rewriteaof-"), extension) {
@@ -91,14 +90,14 @@ fn writer_of(name: &str) -> Option<i32> {
     (writer > 0 && writer.to_string() == number).then_some(writer)
 }
 
-/// Whether nobody writes a file. This process has not begun any.
+/// Whether no process writes a file. This process has not begun any.
 fn is_abandoned(path: &Path, writer: i32) -> bool {
     let is_alive = || !matches!(kill(Pid::from_raw(writer), None), Err(Errno::ESRCH));
     let is_free = |file: File| !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
     (writer.unsigned_abs() == process::id() || !is_alive()) && open_regular(path).is_ok_and(is_free)
 }
 
-/// Returns the parts that the folder's manifests name; an operator's copies of manifests count.
+/// Returns the parts that the folder's manifests name. An operator's copies of manifests count.
 fn named_parts(folder: &Path) -> io::Result<BTreeSet<Vec<u8>>> {
     let mut named = BTreeSet::new();
     for entry in fs::read_dir(folder)? {
@@ -108,7 +107,7 @@ fn named_parts(folder: &Path) -> io::Result<BTreeSet<Vec<u8>>> {
         if !name.contains(".manifest") || name.starts_with("temp-") || !entry.file_type()?.is_file() {
             continue;
         }
-        // One that says nothing keeps nothing.
+        // An invalid manifest keeps no parts.
         if let Ok(Manifest { base, increments, history, .. }) = Manifest::read(&read_regular(&entry.path())?)
         {
             named.extend(base.into_iter().chain(increments).chain(history).map(|part| part.name));

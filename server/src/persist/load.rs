@@ -1,14 +1,14 @@
-//! Loads a file: one thread takes it apart into entries, others build them and put them into shards of their
-//! own.
+//! Loads a file: one thread cuts it into entries, and others build them. These threads put the entries into
+//! shards of their own.
 //!
 //! ```text
 //! calling thread            read, sum, cut, route ──▶ batches by owner
 //! builders, one a core      own a range of the shards each: build the values, put them in
 //! ```
 //!
-//! The shards are set aside until all is loaded, so that nothing is held meanwhile, and a file that turns out
-//! to be damaged leaves the keyspace as it was. Then [`Loaded::install`] has the keyspace's shards adopt what
-//! is in them.
+//! These shards stay outside of the keyspace until everything is loaded. So nothing is held meanwhile, and a
+//! damaged file leaves the keyspace as it was. Then [`Loaded::install`] makes the keyspace's shards adopt the
+//! contents.
 
 use std::{
     fmt,
@@ -39,26 +39,26 @@ use crate::{
     warning,
 };
 
-/// What a batch holds before it is given to its builder: bytes, or entries.
+/// Bytes and entries at which a batch is sent to its builder.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_ENTRIES: usize = 2048;
 
-/// A value of so many bytes is built by the thread that has read it: another copy of it would be worse.
+/// From this length on, the thread that has read a value builds it. Another copy would cost more.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// Batches that wait for a builder, at most.
+/// The most batches that wait for a builder.
 const BATCHES_AHEAD: usize = 4;
 
-/// More builders would wait for the one thread that reads.
+/// The most builders. More would wait for the one thread that reads.
 const BUILDERS_MAX: usize = 8;
 
-/// More keys without a value are only counted.
+/// The most keys without a value that are reported one by one. Further ones are only counted.
 const EMPTY_TOLD_MAX: u64 = 10;
 
-/// How often progress is noted, in bytes.
+/// Bytes after which progress is noted.
 const NOTED_EVERY_BYTES: u64 = 2 << 20;
 
-/// Why a file was not loaded.
+/// The reason why a file was not loaded.
 #[derive(Debug)]
 pub struct LoadError {
     path: PathBuf,
@@ -69,9 +69,9 @@ pub struct LoadError {
 enum Why {
     /// It cannot be opened.
     Io(io::Error),
-    /// It is damaged, or there is something in it that is not read.
+    /// It is damaged, or contains something that cannot be read.
     File(FileError),
-    /// It has keys in a database that there is not.
+    /// It has keys in a database that does not exist.
     Database { offset: u64, db: u64, n_dbs: usize },
     /// It has a key twice.
     Twice { offset: u64, db: Db, key: Vec<u8> },
@@ -80,7 +80,7 @@ enum Why {
 }
 
 impl Why {
-    /// Where in the file it was found. What comes first is told.
+    /// Returns the offset of the error in the file. The error with the smallest offset is reported.
     fn offset(&self) -> u64 {
         match self {
             Why::Io(_) | Why::Stopped => 0,
@@ -120,23 +120,23 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// What was loaded, aside from the keyspace.
+/// Loaded data, outside of the keyspace.
 pub struct Loaded {
     shards: Vec<Shard>,
     /// The texts of libraries of functions.
     pub libraries: Vec<Vec<u8>>,
-    /// Keys.
+    /// The number of keys that were loaded.
     pub n_keys: u64,
     /// Keys that had expired and were left out.
     pub n_expired: u64,
     /// Keys without a value, which were left out, too.
     pub n_empty: u64,
-    /// Bytes of the file.
+    /// The length of the file in bytes.
     pub n_bytes: u64,
 }
 
 impl Loaded {
-    /// Says in the log what there was.
+    /// Writes a summary to the server log.
     pub fn tell(&self) {
         notice!(
             "Done loading RDB, keys loaded: {}, keys expired: {}, empty keys skipped: {}.",
@@ -146,20 +146,20 @@ impl Loaded {
         );
     }
 
-    /// Puts what was loaded in place of what is there, all shards being held.
+    /// Replaces all present data with the loaded data. All shards are held.
     pub fn install(&mut self, held: &mut Held<'_, Job>) {
         for (loaded, index) in self.shards.iter_mut().zip(0..) {
             held.shard(ShardId(index)).adopt(loaded);
         }
     }
 
-    /// A key that was loaded and is there, too, all shards being held.
+    /// Returns a key that is both loaded and present. All shards are held.
     pub fn key_that_is_there(&self, held: &mut Held<'_, Job>, router: &Router) -> Option<Box<[u8]>> {
         let mut shards = self.shards.iter().zip(0..);
         shards.find_map(|(loaded, index)| held.shard(ShardId(index)).key_in_both(loaded, router))
     }
 
-    /// Adds what was loaded to a shard that is held, in place of what that has under the same keys.
+    /// Adds loaded data to a held shard. It replaces values under the same keys.
     pub fn merge_into(&mut self, shard: &mut Shard, router: &Router) {
         shard.merge(&mut self.shards[shard.id().index()], router);
     }
@@ -168,12 +168,12 @@ impl Loaded {
 /// Loads a file. Keys whose deadline has passed at `as_of` are left out.
 ///
 /// # Errors
-/// If it cannot be read or makes no sense, or the server is stopping.
+/// If it cannot be read or is invalid, or the server is stopping.
 pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadError> {
     let failed = |why| LoadError { path: path.to_owned(), why };
     let file = open_file_or_pipe(path).map_err(|error| failed(Why::Io(error)))?;
     let metadata = file.metadata().map_err(|error| failed(Why::Io(error)))?;
-    // A pipe ends where it ends.
+    // The length of a pipe is unknown until it ends.
     let total = metadata.is_file().then_some(metadata.len());
     let mut shards = server.keyspace.aside();
     let n_builders = thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -202,7 +202,7 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
             Reading { server, now, making, n_owned, outlets, given_back, libraries, n_expired: 0 };
         let read = reading.run(file, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
-        // The builders end when nobody can give them more.
+        // The builders end when the senders of batches are dropped.
         drop(reading);
         let built: Vec<_> =
             builders.into_iter().map(|builder| builder.join().expect("a builder does not panic")).collect();
@@ -212,7 +212,7 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
     let whys = read.as_ref().err().into_iter().chain(built.iter().filter_map(|built| built.as_ref().err()));
     if whys.clone().next().is_some() {
         let wrong = built.into_iter().filter_map(Result::err).chain(read.err());
-        // A reader that is told no more has no error of its own.
+        // A reader whose builder is gone has no error of its own.
         let first = wrong.min_by_key(|why| (matches!(why, Why::Stopped), why.offset()));
         return Err(failed(first.expect("there is one")));
     }
@@ -229,11 +229,11 @@ struct Batch {
     /// Keys and values, one after the other.
     bytes: Vec<u8>,
     entries: Vec<Cut>,
-    /// Entries that are built already: their values are so long that they were read to their places.
+    /// Entries that are already built, because their long values were read straight to their places.
     built: Vec<Built>,
 }
 
-/// An entry that is built already.
+/// An entry that is already built.
 struct Built {
     key: Vec<u8>,
     routed: Routed,
@@ -243,7 +243,7 @@ struct Built {
     offset: u64,
 }
 
-/// What a batch knows of an entry beside its bytes.
+/// The properties of an entry in a batch, besides its bytes.
 struct Cut {
     routed: Routed,
     db: Db,
@@ -255,21 +255,21 @@ struct Cut {
     offset: u64,
 }
 
-/// Where a builder's entries go.
+/// The way to a builder: its next batch, and the channel.
 struct Outlet {
     batch: Batch,
     to: SyncSender<Batch>,
 }
 
-/// The thread that takes the file apart.
+/// The thread that cuts the file into entries.
 struct Reading<'s> {
     server: &'s Server,
     now: Millis,
     making: Making<'s>,
-    /// How many shards each builder has.
+    /// The number of shards of each builder.
     n_owned: usize,
     outlets: Vec<Outlet>,
-    /// Batches that builders are done with.
+    /// Batches that builders no longer need.
     given_back: Receiver<Batch>,
     libraries: Vec<Vec<u8>>,
     n_expired: u64,
@@ -301,7 +301,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Tells how far it has come, and stops if the server does.
+    /// Notes the progress, and fails if the server is stopping.
     fn note(&self, offset: u64, n_bytes: u64, every_second: &mut EverySecond) -> Result<(), Why> {
         if self.server.stopping.load(Ordering::Relaxed) {
             return Err(Why::Stopped);
@@ -311,7 +311,7 @@ impl Reading<'_> {
             let percent = 100.0 * offset as f64 / n_bytes.max(1) as f64;
             notice!("Loading DB: {percent:.1} % of {n_bytes} bytes");
         }
-        // Large data is to be in huge pages.
+        // Large data should be in huge pages.
         self.server.measure_memory();
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Reading<'_> {
         db.ok_or(Why::Database { offset, db: selected, n_dbs })
     }
 
-    /// Gives an entry that is built already to its builder.
+    /// Sends an entry that is already built to its builder.
     fn take_built(
         &mut self,
         db: Db,
@@ -367,13 +367,13 @@ impl Reading<'_> {
 }
 
 impl Outlet {
-    /// Gives the batch to the builder. One that is gone has found something wrong, and tells of it itself.
+    /// Sends the batch to the builder. A builder that is gone has found an error and reports it itself.
     fn send(&mut self) -> Result<(), Why> {
         self.to.send(std::mem::take(&mut self.batch)).map_err(|_| Why::Stopped)
     }
 }
 
-/// Tells what a file says about itself, as Redis does.
+/// Logs a fact of the file about itself, as Redis does.
 fn note_fact(name: &[u8], value: &[u8], now: Millis) {
     let number = || std::str::from_utf8(value).ok()?.parse::<u64>().ok();
     match name {
@@ -394,12 +394,12 @@ fn note_fact(name: &[u8], value: &[u8], now: Millis) {
     }
 }
 
-/// How entries are made of what was read.
+/// The parameters for building entries.
 #[derive(Clone, Copy)]
 struct Making<'s> {
     keyspace: &'s Keyspace,
     as_of: Millis,
-    /// How many keys without a value there were.
+    /// The number of keys without a value.
     n_empty: &'s AtomicU64,
     /// The file, for the log.
     path: &'s Path,
@@ -408,7 +408,7 @@ struct Making<'s> {
 impl Making<'_> {
     fn build(&self, raw: &RawEntry<'_>) -> Result<Made, Why> {
         raw.build(self.keyspace, self.as_of).map_err(|malformed| {
-            // Several threads may meet one, and the error that ends the loading names the first.
+            // Several threads may find a malformed value. The error that ends the loading names the first.
             let (shown, offset, path) = (log::shown(&raw.key), raw.offset, self.path.display());
             warning!("The key '{shown}' at byte {offset} of {path} is refused: {malformed} of its value");
             let key = Some(raw.key.to_vec());
@@ -417,17 +417,17 @@ impl Making<'_> {
     }
 }
 
-/// What a builder has built.
+/// The counts of a builder.
 #[derive(Default)]
 struct Tally {
     n_keys: u64,
-    /// Hashes of which all fields had expired.
+    /// Hashes whose fields had all expired.
     n_over: u64,
 }
 
 /// A thread that builds entries.
 struct Builder<'s> {
-    /// Its shards.
+    /// The shards that it fills.
     owned: &'s mut [Shard],
     /// The number of the first.
     first: usize,
@@ -445,11 +445,11 @@ impl Builder<'_> {
                 self.put((db, &Key { bytes: &key, routed }), made, recency, offset, &mut tally)?;
             }
             flush_retired();
-            // A value that was very long has made it large.
+            // A very long value has made it large.
             if batch.bytes.capacity() <= 4 * BATCH_BYTES {
                 batch.bytes.clear();
                 batch.entries.clear();
-                // Nobody wants it once all is read.
+                // The reader drops its end once everything is read.
                 let _ = self.give_back.send(batch);
             }
         }
@@ -470,7 +470,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Puts what was made of an entry into its shard. The entry begins at a byte of the file.
+    /// Puts a built entry into its shard. `offset` is the entry's place in the file.
     fn put(
         &mut self,
         (db, key): (Db, &Key<'_>),

@@ -1,4 +1,4 @@
-//! Data in files.
+//! Data in files: snapshots and append-only files, loaded, written and checked.
 
 mod check;
 mod check_aof;

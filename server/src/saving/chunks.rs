@@ -1,8 +1,8 @@
-//! Chunks of an append-only file: its commands, parsed ahead and shared out by shard among threads.
+//! Chunks of an append-only file: its commands, parsed ahead and divided by shard among threads.
 //!
-//! Shards are in parts, and each part is one thread's at a time. A command whose keys are all in one part
-//! runs there, in order with all others of that part. What may reach further runs alone: after all that came
-//! before it, and before all that comes behind.
+//! The shards are divided into parts, and one thread at a time works on a part. A command whose keys are all
+//! in one part runs there, in order with all others of that part. A command that may reach further runs
+//! alone, after all earlier commands and before all later ones.
 
 use std::{
     fs::File,
@@ -39,31 +39,31 @@ use crate::{
     shared::{server::Server, thread_state::ThreadState},
 };
 
-/// A chunk ends with the units that bring it to so many bytes, or commands.
+/// Bytes and commands at which a chunk ends, after the units that reach either.
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_COMMANDS: usize = 16_384;
 
-/// Fewer commands in a row run on the thread that has read them: to share them out would take longer.
+/// Shorter rows run on the thread that has read them. Dividing them would take longer.
 const SHARED_FROM: usize = 512;
 
-/// How long shards are held at a time.
+/// The time after which a hold of the shards ends.
 const HELD_FOR: Duration = Duration::from_millis(5);
 
-/// How long a thread sleeps when somebody else has one of its shards: who looks for what has expired has it
-/// no longer than this.
+/// How long a thread sleeps while another thread holds one of its shards. A search for expired keys holds a
+/// shard no longer than this.
 const BUSY: Duration = Duration::from_micros(200);
 
 /// Commands that were read together.
 #[derive(Default)]
 pub struct Chunk {
     bytes: Vec<u8>,
-    /// In place of those: the only command of the chunk, of which it is most of one word.
+    /// Replaces `bytes` in a chunk of one command that is mostly one word.
     long: Option<Handover>,
     args: Vec<Arg>,
     commands: Vec<Logged>,
-    /// How many more there were that need not run.
+    /// The number of commands in the chunk that need not run.
     pub n_skipped: u64,
-    /// If nothing comes behind it: whether the file is at its end, or why the rest cannot be run.
+    /// The end of the last chunk. `Ok` is the end of the file, an error the reason why the rest cannot run.
     pub end: Option<Result<(), Stopped>>,
 }
 
@@ -71,7 +71,7 @@ pub struct Chunk {
 pub enum Stopped {
     /// The file is broken.
     Broken(Broken),
-    /// It says what is no command, or none that can be run. `at` is where its unit begins.
+    /// A unit contains no command, or one that cannot run. `at` is the offset of the unit.
     AtCommand { at: u64, why: String },
     /// A command panicked.
     Panicked,
@@ -81,17 +81,17 @@ pub enum Stopped {
 struct Logged {
     command: &'static Registered,
     db: Db,
-    /// Where in the file its unit begins.
+    /// The offset of its unit in the file.
     at: u64,
     bytes: Range<usize>,
     args: Range<usize>,
-    /// Where its first key lives, if all its keys are known.
+    /// The place of its first key, if all its keys are known.
     first: Option<Routed>,
     /// The part that has all its keys.
     part: Option<usize>,
 }
 
-/// How many commands have run, and how many of them have failed.
+/// The numbers of commands that have run and that have failed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub n_run: u64,
@@ -108,14 +108,14 @@ impl Counts {
 type Ran = Result<Counts, Stopped>;
 
 impl Chunk {
-    /// Reads one, in the room of another. `db` is the selected database, before and after it.
+    /// Reads a chunk into the memory of this one. `db` is the selected database before and after it.
     pub fn read(mut self, reader: &mut Reader<File>, db: &mut Db, parts: &Parts) -> Self {
         self.clear();
         while self.bytes.len() < CHUNK_BYTES && self.commands.len() < CHUNK_COMMANDS {
             match reader.next_units() {
                 Ok(Some(units)) => {
                     if units.len() >= CHUNK_BYTES && !self.commands.is_empty() {
-                        // Alone it need not be copied.
+                        // A chunk of its own need not be copied.
                         reader.keep_units();
                         break;
                     }
@@ -160,7 +160,7 @@ impl Chunk {
         self.end = None;
     }
 
-    /// Parses the units from `start` on, which begin `at` a byte of the file.
+    /// Parses the units from `start` on. They begin at offset `at` of the file.
     fn parse(&mut self, start: usize, at: u64, db: &mut Db, parts: &Parts) -> Result<(), String> {
         let limits = Limits { max_bulk_bytes: u64::MAX, authenticated: true };
         let mut parser = RequestParser::new(limits);
@@ -180,7 +180,7 @@ impl Chunk {
             next += consumed;
             let words = Words::new(&self.bytes[bytes.clone()], &self.args[args.clone()]);
             let name = words.get(0);
-            // Nobody sees what is between: all of it is one transaction.
+            // No client sees the states in between: to clients the whole loading is one transaction.
             if name.eq_ignore_ascii_case(b"multi") || name.eq_ignore_ascii_case(b"exec") {
                 continue;
             }
@@ -195,7 +195,7 @@ impl Chunk {
                 return Err(format!("'{}' is a command that no append-only file has", command.full_name));
             }
             if name.eq_ignore_ascii_case(b"select") {
-                // The commands after it would write to another database.
+                // The commands after a refused SELECT would write to another database.
                 *db = parts.database(words.get(1)).ok_or("SELECT of a database beyond 'databases'")?;
                 self.n_skipped += 1;
                 continue;
@@ -206,12 +206,12 @@ impl Chunk {
         Ok(())
     }
 
-    /// The commands in a row that are to be shared out, and those that are not, by turns.
+    /// Returns the rows of commands in order, each with whether it is divided among threads.
     fn rows(&self) -> Vec<(bool, Range<u32>)> {
         rows_of(self.commands.iter().map(|logged| logged.part.is_some()))
     }
 
-    /// Runs some of the commands in their order, with these shards held for a few milliseconds at a time.
+    /// Runs some commands in order. It holds these shards for about `HELD_FOR` at a time.
     fn run(
         &self,
         commands: &[u32],
@@ -225,8 +225,9 @@ impl Chunk {
         while !rest.is_empty() {
             let ran = worker.with_shards(ids, |held, thread| {
                 let began = Instant::now();
-                // Once a hold, and not once a unit: these look at each shard, which takes longer than a
-                // command. Clients may have been here meanwhile, with WATCH, and have moved the time on.
+                // Once a hold and not once a unit: these calls visit each shard, which takes longer than a
+                // command. Between two holds, clients may have used the shards, as WATCH does, and moved
+                // their time forward.
                 let loads_at = thread.server().clock.now();
                 for &id in ids {
                     held.shard(id).turn_back_time(loads_at);
@@ -245,7 +246,7 @@ impl Chunk {
                     Ok(())
                 };
                 let ran = run();
-                // What comes before a command that cannot be run has changed something, too.
+                // The commands before one that cannot run have changed something, too.
                 forget_changes(held);
                 ran
             });
@@ -258,7 +259,7 @@ impl Chunk {
         Ok(counts)
     }
 
-    /// Fetches what a group's look-ups will touch.
+    /// Prefetches the memory that a group's look-ups will touch.
     fn prefetch(&self, group: &[u32], server: &Server) {
         let mut keys = SmallVec::<[Routed; PREFETCH_MAX]>::new();
         let db = self.commands[group[0] as usize].db;
@@ -287,7 +288,7 @@ impl Chunk {
             let of_session = Call::of_session(&TABLE, thread.server(), session, Millis(0), thread);
             let mut call = Call { held: Some(held), ..of_session };
             out.clear();
-            // Not as a client's: it is neither timed nor counted.
+            // Not counted or timed, unlike a client's command.
             let mut reply = Reply::new(&mut out, Resp::default());
             let mut run = || step::execute(&mut call, command, words, first, &mut reply);
             let outcome = match &self.long {
@@ -305,9 +306,9 @@ impl Chunk {
     }
 }
 
-/// Whether commands are to be shared out, for the longest rows of which that holds, by whether each can be.
-/// Each row that is not is one for which all shards are held, which takes longer than a command: however
-/// short those are that could be, what lies between two others belongs to them.
+/// Returns the longest rows of commands that are all divided among threads or all not. A row that is not
+/// divided needs all shards held, which takes longer than a command. So a short row between two undivided
+/// ones joins them, even if it could be divided.
 fn rows_of(can_be_shared: impl Iterator<Item = bool>) -> Vec<(bool, Range<u32>)> {
     let mut rows: Vec<(bool, Range<u32>)> = Vec::new();
     for (index, can_be_shared) in (0..).zip(can_be_shared) {
@@ -323,8 +324,7 @@ fn rows_of(can_be_shared: impl Iterator<Item = bool>) -> Vec<(bool, Range<u32>)>
     rows
 }
 
-/// Has the last row not be shared out if it is too short for that, and be one with that before it if neither
-/// is.
+/// Marks the last row as undivided if it is too short. Then joins it to an undivided row before it.
 fn close_row(rows: &mut Vec<(bool, Range<u32>)>) {
     if let Some((is_shared, row)) = rows.last_mut() {
         *is_shared &= row.len() >= SHARED_FROM;
@@ -335,15 +335,15 @@ fn close_row(rows: &mut Vec<(bool, Range<u32>)>) {
     }
 }
 
-/// Forgets what commands have changed. Nobody is told of what was, and waiting commands are not served with
-/// it: they look when all is loaded.
+/// Forgets the changes of commands. Nobody is notified of loaded data. Waiting commands are not served here:
+/// they check their keys when everything is loaded.
 fn forget_changes(held: &mut Held<'_, Job>) {
     record::clear();
     let mut untold = Vec::new();
     held.each_shard(|shard| shard.take_changes(&mut untold));
 }
 
-/// How the shards are shared out.
+/// The division of the shards among threads.
 pub struct Parts {
     router: Router,
     n_dbs: u32,
@@ -353,7 +353,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// As many as the process has cores: those of the threads that wait for heavy work are enough.
+    /// Makes one part for each core. There are at most as many parts as heavy-work threads or shards.
     pub fn new(server: &Server) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let all = server.engine.all_shards().to_vec();
@@ -369,8 +369,8 @@ impl Parts {
         (number < self.n_dbs).then_some(Db(number))
     }
 
-    /// Where the first key of a command lives, and the part that has all its keys, if it touches nothing
-    /// else.
+    /// Returns the place of a command's first key, and the part of all its keys. Returns `None` if the
+    /// command may touch anything else.
     fn of(&self, command: &Registered, words: Words<'_>) -> Option<(Routed, usize)> {
         let part_of = |routed: Routed| routed.shard.index() % self.ids.len();
         match command.spec.run {
@@ -393,13 +393,13 @@ impl Parts {
     }
 }
 
-/// Who runs chunks: itself, and with the threads that wait for heavy work.
+/// The threads that run chunks: the caller and the heavy-work threads.
 pub struct Crew<'w> {
     server: &'static Server,
     pub worker: &'w mut Worker<Job>,
     record: Arc<ClientRecord>,
     pub parts: Parts,
-    /// What the others run.
+    /// Receives the results of the shares in progress.
     under_way: Option<Receiver<Ran>>,
     pub counts: Counts,
 }
@@ -410,10 +410,10 @@ impl<'w> Crew<'w> {
         Crew { server, worker, record, parts, under_way: None, counts: Counts::default() }
     }
 
-    /// Runs a chunk. When this returns, the last of it may be under way.
+    /// Runs a chunk. The last row may still be in progress when this returns.
     ///
     /// # Errors
-    /// Why it cannot be run. Nothing is under way then.
+    /// The reason why it cannot run. Nothing is in progress then.
     pub fn run(&mut self, chunk: &Arc<Chunk>) -> Result<(), Stopped> {
         self.counts.n_run += chunk.n_skipped;
         for (can_be_shared, row) in chunk.rows() {
@@ -441,9 +441,9 @@ impl<'w> Crew<'w> {
             let done = done.clone();
             self.server.loading.share(Box::new(move |worker| {
                 let ran = chunk.run(&commands, &ids, &record, worker);
-                // Its room is used again as soon as all shares are done.
+                // The chunk's memory is reused as soon as all shares are done.
                 drop(chunk);
-                // The other end waits for all.
+                // The receiver waits for all shares.
                 let _ = done.send(ran);
             }));
         }
@@ -451,10 +451,10 @@ impl<'w> Crew<'w> {
         self.server.wake_heavy();
     }
 
-    /// Waits until nothing is under way, and helps.
+    /// Waits until nothing is in progress. Meanwhile the caller runs shares itself.
     ///
     /// # Errors
-    /// Why something could not be run.
+    /// The reason why a share could not run.
     pub fn await_others(&mut self) -> Result<(), Stopped> {
         let Some(under_way) = self.under_way.take() else { return Ok(()) };
         while let Some(share) = self.server.loading.take_share() {
@@ -493,7 +493,8 @@ mod tests {
         assert_eq!(rows(&[]), []);
         assert_eq!(rows(&[(true, long)]), [(true, long)]);
         assert_eq!(rows(&[(true, long - 1)]), [(false, long - 1)]);
-        // As of commands with two keys each, which lie together or not: each row used to take all shards.
+        // Rows of commands with two keys each, which lie in one part or not: each row used to take all
+        // shards.
         assert_eq!(rows(&[(true, 1), (false, 1), (true, 2), (false, 1), (true, 1)]), [(false, 6)]);
         assert_eq!(
             rows(&[(false, 2), (true, 3), (false, 1), (true, long), (true, 1), (false, 4), (true, 5)]),

@@ -1,4 +1,4 @@
-//! The thread that syncs the append-only file, and writes to it where those that serve sockets must not.
+//! The thread that syncs the append-only file. It also writes to it where I/O threads must not.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -6,7 +6,7 @@ use crossbeam_utils::sync::Parker;
 
 use crate::shared::server::Server;
 
-/// How often it looks whether it is time to sync, and whether a full disk has room again.
+/// How often it checks for a due sync, and for space on a full disk.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Syncs until the server stops.
@@ -18,7 +18,8 @@ pub fn run_logger(server: &'static Server, parker: &Parker) {
         if has_advanced {
             server.wake_who_awaits_log();
         }
-        // While it has failed, commands ask whether they may write.
+        // A lost increment needs a rewrite by the saver. While the file has failed, commands check whether
+        // they may write.
         if server.durability.aof.has_lost() && !has_failed {
             server.saver().wake_if_asleep();
         }

@@ -1,8 +1,8 @@
-//! Loads an append-only file: its base, and then the commands of its increments, as if a client sent them, at
-//! a time when nothing expires.
+//! Loads an append-only file: its base, and then the commands of its increments. They run as if a client sent
+//! them at a time when nothing expires.
 //!
-//! What had expired when it was written was logged as removed. What has expired since is removed once the
-//! time is known again: a command that came before then must find the key that it found.
+//! Expirations before the file was written were logged as removals. Keys that have expired since then are
+//! removed once the time is known again. A logged command must find the key that it found before.
 
 use std::{
     fmt,
@@ -45,7 +45,7 @@ use crate::{
     warning,
 };
 
-/// Why an append-only file is not loaded, in words for the log.
+/// The reason why an append-only file is not loaded, in words for the server log.
 #[derive(Debug)]
 pub struct ReplayError(String);
 
@@ -59,7 +59,7 @@ fn failed(path: &Path, why: impl fmt::Display) -> ReplayError {
     ReplayError(format!("The append-only file {} cannot be used: {why}", path.display()))
 }
 
-/// An append-only file as it is found at the start.
+/// An append-only file as found at the start.
 pub struct FoundAof {
     folder: Folder,
     path: PathBuf,
@@ -68,19 +68,19 @@ pub struct FoundAof {
 }
 
 impl FoundAof {
-    /// Looks for one. As long as this is there, or what it is [opened](FoundAof::open) as, no other server
-    /// has it.
+    /// Looks for an append-only file and locks its folder. No other server has the file while this value
+    /// exists, or the one that [`open`](FoundAof::open) makes of it.
     ///
     /// # Errors
-    /// If it cannot be read, or its manifest is none, or another server has it.
+    /// If it cannot be read, its manifest is invalid, or another server has it.
     pub fn look(server_dir: &Path, folder: &Path, name: &str) -> Result<Self, ReplayError> {
         Self::look_in(Folder::locked(folder.to_owned(), name), server_dir, folder, name)
     }
 
-    /// Looks for the one that this server has open.
+    /// Looks for the append-only file that this server has open.
     ///
     /// # Errors
-    /// If it cannot be read, or its manifest is none.
+    /// If it cannot be read, or its manifest is invalid.
     pub fn look_again(server_dir: &Path, folder: &Path, name: &str) -> Result<Self, ReplayError> {
         Self::look_in(Folder::new(folder.to_owned()), server_dir, folder, name)
     }
@@ -115,7 +115,7 @@ impl FoundAof {
         self.manifest.is_none()
     }
 
-    /// Says that there are parts that nobody reads, because there is no manifest.
+    /// Warns of parts that are not read because there is no manifest.
     pub fn tell_unread(&self) {
         let names = self.folder.names().unwrap_or_default();
         let parts: Vec<_> = names.iter().filter(|name| part_named(name, &self.name).is_some()).collect();
@@ -131,24 +131,24 @@ impl FoundAof {
         }
     }
 
-    /// What `--check-aof` is given to check it: its manifest, or the one file that it was before there were
-    /// manifests.
+    /// Returns the path to check with `--check-aof`. This is the manifest, or the single file of versions
+    /// without manifests.
     fn to_check(&self) -> PathBuf {
         let manifest = self.path.join(format!("{}.manifest", self.name));
         if manifest.exists() { manifest } else { self.path.join(&self.name) }
     }
 
-    /// Its files' bytes.
+    /// Returns the length of all its files in bytes.
     pub fn n_bytes(&self) -> u64 {
         let length = |name: &[u8]| std::fs::metadata(self.folder.path_of(name)).map_or(0, |file| file.len());
         let parts = self.manifest.iter().flat_map(|found| found.base.iter().chain(&found.increments));
         parts.map(|part| length(&part.name)).sum()
     }
 
-    /// Begins one whose base is a copy of a snapshot, which is still to be loaded.
+    /// Begins an append-only file whose base is a copy of a snapshot. The snapshot is still to be loaded.
     ///
     /// # Errors
-    /// The disk's.
+    /// If the disk refuses.
     pub fn begin_from(&mut self, snapshot: &Path) -> Result<(), ReplayError> {
         self.begin(Form::Snapshot, |base| {
             open_regular(snapshot)?;
@@ -156,7 +156,7 @@ impl FoundAof {
         })
     }
 
-    /// Begins one whose base holds nothing.
+    /// Begins an append-only file with an empty base.
     fn begin_from_nothing(&mut self, server: &Server) -> Result<(), ReplayError> {
         let config = server.config.load();
         if !config.aof_use_rdb_preamble {
@@ -181,7 +181,7 @@ impl FoundAof {
         let begin = || {
             let mut manifest = store::new_manifest(&self.folder, &self.name)?;
             let base = &manifest.begin_base(&self.name, form == Form::Snapshot, 0).name;
-            // Were it cut off under its name, it would look like a part whose manifest was lost.
+            // Under its final name, a base that was cut off would look like a part whose manifest was lost.
             let aside = format!("{UNFINISHED}{}.rdb", std::process::id());
             let path = self.folder.path_of(aside.as_bytes());
             write(&path).and_then(|()| File::open(&path)?.sync_all())?;
@@ -192,12 +192,12 @@ impl FoundAof {
         begin().map_err(|error: io::Error| failed(&self.path, error))
     }
 
-    /// Goes on with it where it ends.
+    /// Opens it to continue at its end.
     ///
     /// # Errors
-    /// The disk's.
+    /// If the disk refuses.
     pub fn open(self, end: End, durability: &Durability) -> Result<Aof<LogFolder>, ReplayError> {
-        // It does no harm, and takes room.
+        // Leftover files do no harm, but take space.
         if let Err(error) = litter::remove_from_log(&self.path, &self.name) {
             warning!("What is left over in {} cannot be removed: {error}", self.path.display());
         }
@@ -207,22 +207,22 @@ impl FoundAof {
     }
 }
 
-/// What the name of a base begins with that is being written.
+/// The prefix of a base's name while it is being written.
 pub const UNFINISHED: &str = "temp-rewriteaof-";
 
-/// What happens to an append-only file that has been loaded.
+/// The use of an append-only file after it has been loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// It is gone on with.
+    /// New records are appended to it.
     Log,
     /// It stays as it is.
     LogNothing,
 }
 
-/// Loads an append-only file, and goes on with it if wanted. Nothing is logged meanwhile.
+/// Loads an append-only file, and continues it if `then` says so. Nothing is logged meanwhile.
 ///
 /// # Errors
-/// If it cannot be loaded, or the disk refuses. The server may be stopping, too.
+/// If it cannot be loaded, or the disk refuses. A stop of the server is no error.
 pub fn replay(
     server: &'static Server,
     worker: &mut Worker<Job>,
@@ -252,20 +252,20 @@ pub fn replay(
         }
         let aof = aof.take().expect("it is begun once");
         server.durability.begin(aof, n_bytes, &mut thread.log.borrow_mut());
-        // Nobody else would: what follows waits for the cut.
+        // No other thread would publish it: everything that follows waits for the cut.
         thread.publish_log();
         server.durability.wake_syncer();
     };
     while worker.with_shards(&all, &mut begin).is_none() {
         thread::sleep(Duration::from_millis(1));
     }
-    // The process before may have ended before it had done that.
+    // The process before this one may have ended before it had tidied.
     server.durability.aof.order_tidying();
     server.measure_memory();
     Ok(())
 }
 
-/// Moves the one file that Redis had before version 7 to where the parts are, and takes it as the base.
+/// Adopts the single file of Redis before version 7 as the base. The file moves to the folder of the parts.
 fn adopt_single_file(
     server_dir: &Path,
     path: &Path,
@@ -281,13 +281,13 @@ fn adopt_single_file(
     Ok(new.is_file().then(|| Manifest::of_single_file(name)))
 }
 
-/// Who replays.
+/// A loading of an append-only file in progress.
 pub struct Replay<'w> {
     server: &'static Server,
     crew: Crew<'w>,
     /// The selected database.
     db: Db,
-    /// What to check if it cannot be loaded: the manifest.
+    /// The path to check if it cannot be loaded: the manifest.
     checked: PathBuf,
     /// Bytes of the files before the one that is read.
     n_bytes_before: u64,
@@ -295,7 +295,7 @@ pub struct Replay<'w> {
 }
 
 impl<'w> Replay<'w> {
-    /// One by a thread's worker.
+    /// Makes one that runs on a thread's worker.
     pub fn new(server: &'static Server, worker: &'w mut Worker<Job>) -> Self {
         let origin = Origin { thread: worker.thread.index, slot: 0 };
         let nowhere = || Endpoint::Unix(String::new());
@@ -312,10 +312,10 @@ impl<'w> Replay<'w> {
         }
     }
 
-    /// Loads all of an append-only file; says where it ends.
+    /// Loads all of an append-only file. Returns its end.
     ///
     /// # Errors
-    /// If it is damaged, or torn where that is not allowed, or says what is no command.
+    /// If it is damaged, torn where that is not allowed, or contains an invalid command.
     pub fn run(&mut self, found: &FoundAof) -> Result<End, ReplayError> {
         let mut end = End::default();
         let Some(manifest) = &found.manifest else { return Ok(end) };
@@ -327,7 +327,7 @@ impl<'w> Replay<'w> {
             } else {
                 0
             };
-            // Its frames, if it has any, are no part of the stream that the increments have.
+            // If the base has frames, they do not belong to the stream of the increments.
             let read = self.replay(&path, from, manifest.increments.is_empty())?;
             cut(&path, read.n_bytes).map_err(|error| failed(&path, error))?;
         }
@@ -347,7 +347,7 @@ impl<'w> Replay<'w> {
         Ok(end)
     }
 
-    /// Loads a snapshot; says how long it is.
+    /// Loads a snapshot. Returns its length in bytes.
     fn load_snapshot(&mut self, path: &Path) -> Result<u64, ReplayError> {
         let mut loaded =
             persist::load(self.server, path, Millis(0)).map_err(|error| ReplayError(error.to_string()))?;
@@ -361,14 +361,14 @@ impl<'w> Replay<'w> {
         Ok(loaded.n_bytes)
     }
 
-    /// Does what a file of commands says, from an offset on.
+    /// Runs the commands of a file from an offset on.
     fn replay(&mut self, path: &Path, from: u64, is_last: bool) -> Result<End, ReplayError> {
         let file = open_regular(path).map_err(|error| failed(path, error))?;
         let n_bytes = file.metadata().map_err(|error| failed(path, error))?.len();
         let mut reader = Reader::from_offset(file, from).map_err(|error| failed(path, error))?;
         let (mut last, mut room) = (Arc::default(), Chunk::default());
         loop {
-            // While the end of the last chunk is still under way.
+            // The end of the last chunk is still in progress.
             let chunk = Arc::new(room.read(&mut reader, &mut self.db, &self.crew.parts));
             let mut ran = self.crew.await_others();
             room = Arc::try_unwrap(std::mem::replace(&mut last, Arc::clone(&chunk))).unwrap_or_default();
@@ -389,7 +389,7 @@ impl<'w> Replay<'w> {
                 Some(Err(stopped)) => return Err(failed(path, self.advise(path, stopped))),
             }
             if self.server.stopping.load(Ordering::Relaxed) {
-                // Nobody looks at what else comes of it.
+                // The result no longer matters.
                 let _ = self.crew.await_others();
                 return Err(failed(path, "the server is stopping"));
             }
@@ -443,8 +443,8 @@ impl<'w> Replay<'w> {
     }
 }
 
-/// Cuts a base to what was read of it. Nothing is appended to one, but increments come after it, and then it
-/// must be whole.
+/// Cuts a base to the bytes that were read. Nothing is appended to a base, but increments follow it, and then
+/// it must be whole.
 fn cut(path: &Path, n_bytes: u64) -> io::Result<()> {
     if std::fs::metadata(path)?.len() == n_bytes {
         return Ok(());

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! cut     its node takes all shards for a moment, and each begins to save (`Task::Cut`)
-//! walk    shard by shard, 50 µs a hold, by the threads that serve connections (`WalkStep`): what a step gives is compressed, summed and
-//!         written here, with nothing held; before that, what was saved before its turn in whatever shard
-//! end     the file is synced, renamed, and so is its folder synced
+//! walk    shard by shard, 50 µs a hold, by the I/O threads (`WalkStep`): the saver compresses,
+//!         sums and writes the results of each step with nothing held, and early values before them
+//! end     the file is synced and renamed, and then its folder is synced
 //! ```
 //!
-//! It waits for nobody: a shard that somebody holds is tried again after the others. What a shard gives, and
-//! how it stays what it was at the cut, is told in `braid_storage`'s `snapshot.rs`. Whatever fails, the walk
-//! goes on to the end, so that no shard is left saving; what it gives then is thrown away.
+//! It waits for no shard: one that another thread holds is tried again after the others. `snapshot.rs` of
+//! `braid_storage` explains how a shard keeps its values of the cut. After any failure the walk continues to
+//! its end, so that no shard is left saving. Its results are then discarded.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -72,43 +72,43 @@ use crate::{
     warning,
 };
 
-/// So many steps at most are under way: the saver writes what one has given while threads take the next ones.
+/// The most steps in progress. The saver writes the results of one while threads take the next.
 const STEPS_MAX: usize = 4;
-/// While a step takes longer than this, what is saved early is written.
+/// If no step has ended after this time, the saver writes early values.
 const STEP_PATIENCE: Duration = Duration::from_millis(2);
-/// How much sooner others get a core that it wants, too. With this, a busy server's clients hardly feel it;
-/// at 5, one in a thousand requests waits a millisecond or two longer, and at 15 a snapshot takes longer than
-/// Redis's where all cores are busy.
+/// The nice value of the saver, so that other threads get a core first. At 12 the clients of a busy server
+/// hardly notice a snapshot. At 5, one in a thousand requests waits a millisecond or two longer. At 15, a
+/// snapshot takes longer than Redis's where all cores are busy.
 const NICENESS: i32 = 12;
-/// How much that was saved early is written at once.
+/// Bytes of early values that are written at once.
 const EARLY_BYTES_AT_ONCE: usize = 256 << 10;
-/// Above so much that was saved early the saver does not rest: clients write so much that the sooner it is
-/// done, the better for them.
+/// Bytes of early values above which the saver does not rest. Clients then write so fast that an early end
+/// serves them best.
 const EARLY_BYTES_FEW: usize = 16 << 10;
-/// Above so much, it does nothing else than write that.
+/// Bytes of early values above which the saver only writes early values.
 const EARLY_BYTES_MANY: usize = 1 << 20;
-/// At so much, writes are held back until there is less than [`EARLY_BYTES_MANY`].
+/// Bytes of early values at which writes are held back, until less than [`EARLY_BYTES_MANY`] is left.
 const EARLY_BYTES_MAX: usize = 8 << 20;
-/// The saver rests after it has worked for so long: what wants its core waits no longer.
+/// The time of work after which the saver rests. No thread waits longer for its core.
 const WORK_TIME: Duration = Duration::from_micros(200);
-/// And as many times as long,
+/// A rest is this many times as long as the work before it.
 const REST_TIMES: u32 = 1;
-/// but for what it has spent on more than this, which may have been waiting for the disk.
+/// Work beyond this is not counted. It may have been a wait for the disk.
 const MOST_WORK_TIME: Duration = Duration::from_micros(500);
-/// How long the saver waits when all shards that it has yet to visit are held.
+/// How long the saver waits when other threads hold all shards that are left.
 const BUSY_REST: Duration = Duration::from_micros(200);
-/// How often it looks at the save points.
+/// How often the saver checks the save points.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long it rests at a time where a delay is configured.
+/// The length of one sleep where `rdb-key-save-delay` is configured.
 const REST_SLICE: Duration = Duration::from_millis(10);
 /// How often a shard may panic while a snapshot is given up.
 const PANICS_MAX: u32 = 100;
-/// After a failure, the save points are left alone for so many seconds.
+/// Seconds after a failure during which the save points are ignored.
 const RETRY_SECONDS: u64 = 5;
 
 /// Takes snapshots until the server stops.
 pub fn run_saver(server: &'static Server, index: usize, poll: Poll) {
-    // Without that, it takes cores as it is: nobody is to be told.
+    // If this fails, the saver competes for cores like other threads. No report is needed.
     let _: Result<(), rustix::io::Errno> = rustix::process::setpriority_process(None, NICENESS);
     let mut saver = Saver::new(server, index, poll);
     while !server.stopping.load(Relaxed) {
@@ -121,41 +121,41 @@ struct Saver {
     worker: Worker<Job>,
     poll: Poll,
     events: Events,
-    /// With which it takes all shards; away while that is under way.
+    /// The node that takes all shards. Absent while it does.
     node: Option<Box<Node<Job>>>,
     /// The commands that wait for a snapshot, in order.
     orders: VecDeque<Order>,
-    /// The one that is being fulfilled.
+    /// The order in progress.
     fulfilling: Option<SaveOrder>,
-    /// The round of the last order that was to end the server.
+    /// The round of the last order to end the server.
     ending_in: u64,
-    /// It writes the base of what is logged, which nobody needs once that is turned off.
+    /// It writes the base of the log. The base is useless once the log is turned off.
     writes_base: bool,
-    /// How many minutes a rewrite waits after failures, as the log was told.
+    /// The delay of rewrites after failures, in minutes, as last reported to the server log.
     told_limit: Option<u64>,
-    /// Whether superfluous files of the log were wanted when it last looked.
+    /// Whether superfluous files of the append-only file were kept at the last check.
     keeps_history: bool,
-    /// What is held may be marked as saved although it is not: a snapshot that panicked again and again has
-    /// not been brought to its end.
+    /// Whether entries may be marked as saved although they are not. A snapshot that panicked again and again
+    /// was not brought to its end.
     has_stale_marks: bool,
-    /// A data set was loaded at run time, and the append-only file does not have it yet.
+    /// Whether the append-only file still lacks a data set that was loaded at run time.
     owes_rewrite: bool,
-    /// An append-only file that was begun for a CONFIG SET, which is to take effect next.
+    /// An append-only file that was begun for a CONFIG SET that takes effect next.
     begun: Option<Begun>,
 }
 
-/// An append-only file that nothing is logged to yet.
+/// An append-only file without records.
 struct Begun {
     aof: Aof<LogFolder>,
-    /// The session that it was begun for has this, too, until its command has run.
+    /// The session for which it was begun shares this until its command has run.
     wanted: Arc<()>,
 }
 
-/// Why there is no snapshot.
+/// The reason why there is no snapshot.
 enum Failure {
     /// The file could not be written.
     Io(&'static str, io::Error),
-    /// The server is to stop, or to be saved anew before it does.
+    /// The server stops, or must be saved anew before it does.
     GivenUp,
 }
 
@@ -192,7 +192,7 @@ impl Saver {
         }
     }
 
-    /// Does what is asked for, or waits until something is.
+    /// Fulfils an order or does work that is due. Without either, waits.
     fn turn(&mut self) {
         self.read_orders();
         if let Some(order) = self.orders.pop_front() {
@@ -217,7 +217,7 @@ impl Saver {
             (false, true) => return self.end_log(),
             (true, false) if self.begun.is_some() || self.may_rewrite() => return self.begin_log(),
             (false, false) if self.is_begun_in_vain() => self.give_up_begun(),
-            // The command that it was begun for runs in a moment.
+            // The command for which it was begun runs in a moment.
             (false, false) if self.begun.is_some() => {}
             (_, is_writing) if self.is_rewrite_due() => {
                 return self.rewrite(if is_writing { LogCut::Made } else { LogCut::None });
@@ -227,10 +227,10 @@ impl Saver {
         self.sleep(LOOK_EVERY, true);
     }
 
-    /// Whether the append-only file is to be rewritten: because somebody asks for it, or it has grown.
+    /// Whether to rewrite the append-only file. Either a client has asked for it, or the file has grown.
     fn is_rewrite_due(&mut self) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
-        // It stays asked for until it is said to be under way.
+        // The request stays until the rewrite is reported as in progress.
         if saves.is_rewrite_scheduled.load(Relaxed) {
             return true;
         }
@@ -247,11 +247,11 @@ impl Saver {
             notice!("Starting automatic rewriting of AOF on {growth}% growth");
             return true;
         }
-        // Of the first, writes are refused until that has been mended.
+        // After a loss, writes are refused until a rewrite has repaired it.
         (server.durability.aof.has_lost() || self.owes_rewrite) && self.has_rested(RETRY_SECONDS)
     }
 
-    /// After a failure, it is not tried again for a while, and after some for a longer one.
+    /// Whether a rewrite may begin. After a failure it waits for a while, and after several for longer.
     fn may_rewrite(&mut self) -> bool {
         let minutes = self.server.saves.rewrite_limit();
         let may_rewrite = self.has_rested(minutes.map_or(RETRY_SECONDS, |minutes| minutes * 60));
@@ -266,14 +266,15 @@ impl Saver {
         may_rewrite
     }
 
-    /// Whether so much time has passed since a rewrite that has failed.
+    /// Whether this much time has passed since a failed rewrite began. Also true if the last one has not
+    /// failed.
     fn has_rested(&self, seconds: u64) -> bool {
         let (server, saves) = (self.server, &self.server.saves);
         let since = server.clock.uptime_millis().saturating_sub(saves.rewrite_began_at.load(Relaxed));
         !saves.has_rewrite_failed.load(Relaxed) || since > seconds * 1000
     }
 
-    /// Begins to log: CONFIG SET has asked for it.
+    /// Begins to log, as CONFIG SET has asked.
     fn begin_log(&mut self) {
         let begun = match self.begun.take() {
             Some(begun) => Some(begun.aof),
@@ -308,14 +309,14 @@ impl Saver {
         opened.inspect_err(report).ok()
     }
 
-    /// Begins an append-only file for a CONFIG SET, which runs then and finds in its session what has become
-    /// of that.
+    /// Begins an append-only file for a CONFIG SET. The command runs afterwards and finds the result in its
+    /// session.
     fn begin_log_for(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
         self.server.saves.note_fulfilled();
         let Some((mut node, _)) = node else { return };
         let server = self.server;
         let begun = if server.config.load().appendonly {
-            // Another client was faster.
+            // Another client has turned it on first.
             LogBegun::Ready(Arc::default())
         } else {
             if server.durability.aof.is_writing() {
@@ -334,23 +335,23 @@ impl Saver {
         self.worker.thread.send_wakes();
     }
 
-    /// Whether an append-only file was begun for a command that has not turned it on, and is over.
+    /// Whether an append-only file was begun for a command that has ended without turning it on.
     fn is_begun_in_vain(&self) -> bool {
         let is_over = self.begun.as_ref().is_some_and(|begun| Arc::strong_count(&begun.wanted) == 1);
-        // Acquire pairs with the Release in the drop of the other `Arc`, before which the configuration has
-        // changed.
+        // Acquire pairs with the Release in the drop of the other `Arc`. The configuration has changed before
+        // that drop.
         fence(Acquire);
         is_over && !self.server.config.load().appendonly
     }
 
-    /// Removes an append-only file that was begun and is not wanted, or whose manifest is about to change.
+    /// Removes an append-only file that was begun. It is unwanted, or its manifest is about to change.
     fn give_up_begun(&mut self) {
         if let Some(begun) = self.begun.take() {
             give_up(begun.aof);
         }
     }
 
-    /// Logs nothing more: CONFIG SET has asked for it.
+    /// Stops logging, as CONFIG SET has asked.
     fn end_log(&mut self) {
         let server = self.server;
         let all = server.engine.all_shards();
@@ -363,7 +364,7 @@ impl Saver {
         while self.worker.with_shards(&all, end).is_none() {
             std::thread::sleep(BUSY_REST);
         }
-        // Threads publish what they have logged at the end of their turns.
+        // Threads publish their records at the end of their turns.
         while !server.durability.aof.is_all_written() && !server.stopping.load(Relaxed) {
             std::thread::sleep(BUSY_REST);
         }
@@ -373,15 +374,15 @@ impl Saver {
         server.wake_who_awaits_log();
     }
 
-    /// Rewrites the append-only file: what is there now becomes its base. Where nothing is logged, that is
-    /// all of it.
+    /// Rewrites the append-only file: the present data becomes its base. If nothing is logged, the base is
+    /// the whole file.
     fn rewrite(&mut self, log: LogCut) {
         let (server, saves) = (self.server, &self.server.saves);
         let began = Instant::now();
         let begins = matches!(log, LogCut::Begun(_));
         saves.rewrite_began_at.store(server.clock.uptime_millis(), Relaxed);
         saves.is_rewriting.store(true, Relaxed);
-        // As in Redis: this is what was asked for.
+        // As in Redis, this rewrite fulfils the request.
         saves.is_rewrite_scheduled.store(false, Relaxed);
         self.writes_base = !matches!(log, LogCut::None);
         if !self.writes_base {
@@ -391,7 +392,7 @@ impl Saver {
         let written = self.write_base(log);
         server.durability.end_snapshot();
         saves.rewrite_took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
-        // What is given up because the file was turned off has not failed, so the next may begin at once.
+        // A rewrite given up because the file was turned off has not failed, so the next may begin at once.
         let has_failed = match &written {
             Ok(()) => false,
             Err(Failure::GivenUp) => {
@@ -433,13 +434,13 @@ impl Saver {
         server.wake_who_awaits_log();
     }
 
-    /// Tells the log that a snapshot is being written: it syncs nothing meanwhile, if the configuration says
-    /// so.
+    /// Tells the log that a snapshot is being written. The log syncs nothing meanwhile if
+    /// `no-appendfsync-on-rewrite` is set.
     fn begin_snapshot(&self) {
         self.server.durability.begin_snapshot(self.server.config.load().no_appendfsync_on_rewrite);
     }
 
-    /// Writes a base and has the manifest name it.
+    /// Writes a base and makes the manifest name it.
     fn write_base(&mut self, log: LogCut) -> Result<(), Failure> {
         let server = self.server;
         let config = server.config.load_full();
@@ -453,7 +454,7 @@ impl Saver {
         let folder = server.log_folder.clone();
         let name = format!("{UNFINISHED}{}.rdb", std::process::id());
         let path = folder.join(&name);
-        // The log has it, or nobody may.
+        // The log has locked the folder, or nobody may have it locked.
         let files =
             if is_logged { Ok(Folder::at(folder)) } else { Folder::locked(folder, &config.appendfilename) };
         let files = files.map(|folder| server.durability.folder(folder));
@@ -465,7 +466,7 @@ impl Saver {
             let is_well = server.durability.faults().check(Operation::Base);
             is_well.map_err(|error| Failure::Io("writing", error))?;
             let n_bytes = snapshot.finish_file()?;
-            // The thread that syncs is at it, if it is not past it.
+            // The thread that syncs is working on the cut, if it has not passed it.
             let was_cut = loop {
                 match server.durability.aof.was_cut(n_cuts) {
                     _ if is_cut_here => break true,
@@ -499,7 +500,7 @@ impl Saver {
         written
     }
 
-    /// Waits for what the thread that syncs was asked for, unless the server stops.
+    /// Waits for the result of work of the thread that syncs, unless the server stops.
     fn await_log(&self, told: &Receiver<io::Result<()>>) -> Result<io::Result<()>, Failure> {
         loop {
             match told.recv_timeout(LOOK_EVERY) {
@@ -510,7 +511,7 @@ impl Saver {
         }
     }
 
-    /// Removes what the append-only file needs no more, if that is wanted.
+    /// Removes superfluous files of the append-only file, if the configuration allows it.
     fn tidy(&mut self) {
         self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load());
@@ -528,8 +529,8 @@ impl Saver {
         }
     }
 
-    /// Sleeps for a while, or until a node comes home or something is asked for. What is scheduled while a
-    /// snapshot is taken waits for its end.
+    /// Sleeps for at most this time, until a node comes home or an order arrives. A save or rewrite that is
+    /// scheduled while a snapshot is in progress waits for its end.
     fn sleep(&mut self, most: Duration, is_idle: bool) {
         let peer = &self.server.threads[self.worker.thread.index];
         let saves = &self.server.saves;
@@ -575,12 +576,12 @@ impl Saver {
         false
     }
 
-    /// Does what a command waits for.
+    /// Fulfils the order of a command.
     fn fulfil(&mut self, Order { what, round, node }: Order) {
         let refusal = match what {
             SaveOrder::BeginLog => return self.begin_log_for(node),
             SaveOrder::EndLog => {
-                // Unless another client has turned it on again.
+                // Another client may have turned it on again.
                 if self.server.durability.aof.is_writing() && !self.server.config.load().appendonly {
                     self.end_log();
                 }
@@ -602,7 +603,7 @@ impl Saver {
         self.answer(node, refusal);
     }
 
-    /// Saves what there is and ends the server. If it does not end, all goes on.
+    /// Saves the data and ends the server. If the server does not end, it continues normally.
     fn end_server(&mut self, what: SaveOrder, round: u64, node: Option<(Box<Node<Job>>, bool)>) {
         let server = self.server;
         let ending = &server.saves.ending;
@@ -636,13 +637,13 @@ impl Saver {
         nodes.for_each(|node| self.answer(node, Some("ERR Errors trying to SHUTDOWN. Check logs.")));
     }
 
-    /// Takes a snapshot for all who have flushed everything by now.
+    /// Takes one snapshot for all clients that have flushed everything by now.
     fn save_flushed(&mut self, node: Option<(Box<Node<Job>>, bool)>) {
         self.read_orders();
         let flushed = self.take_orders(SaveOrder::SaveFlushed);
-        // What was asked for before the cut has it, too.
+        // A save scheduled before the cut is fulfilled by it, too.
         let _: bool = self.server.saves.take_scheduled();
-        // As in Redis, whether that succeeds is told by INFO and the log.
+        // As in Redis, only INFO and the server log report whether this succeeds.
         let _: Option<&str> = self.save_for(SaveOrder::SaveFlushed);
         self.answer(node, None);
         flushed.into_iter().for_each(|order| self.answer(order.node, None));
@@ -662,13 +663,13 @@ impl Saver {
             reply.truncate(start);
         }
         let origin = session.origin.thread;
-        // The client may look at once at how much memory is in use, or limit it by that.
+        // The client may at once read the memory in use, or limit it by that figure.
         braid_storage::settle_before_sleep();
         self.worker.thread.send_home(origin, node);
         self.worker.thread.send_wakes();
     }
 
-    /// Saves, and does what comes after that; returns why it is refused.
+    /// Saves, and does the work that follows. Returns the error text if this fails.
     fn save_for(&mut self, what: SaveOrder) -> Option<&'static str> {
         self.server.saves.is_under_way.store(true, Relaxed);
         self.fulfilling = Some(what);
@@ -690,8 +691,8 @@ impl Saver {
         }
     }
 
-    /// Loads what the append-only file has in place of all that is held. A snapshot that is being taken has
-    /// what there was before.
+    /// Replaces all data with the contents of the append-only file. A snapshot in progress keeps the data
+    /// from before.
     fn load_log(&mut self) -> Result<(), String> {
         self.give_up_begun();
         let (server, config) = (self.server, self.server.config.load_full());
@@ -705,7 +706,7 @@ impl Saver {
         if then == Then::Log && found.is_new() {
             return Err("there is no append-only file".to_owned());
         }
-        // What comes before the log ends is in it, and what would come after is refused.
+        // Commands before the end of the log are in it, and later ones are refused.
         server.loading.begin_replay();
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
         self.end_log();
@@ -720,8 +721,7 @@ impl Saver {
             .and_then(|()| replay(server, &mut self.worker, found, then).map_err(|error| error.to_string()));
         server.loading.end(&server.attention);
         if let Err(why) = replayed {
-            // What is held is a part of what was there: it must be neither served nor written in place of the
-            // files.
+            // The data is incomplete: it must be neither served nor written over the files.
             warning!("DEBUG LOADAOF: {why}. Exiting");
             std::process::exit(1);
         }
@@ -730,12 +730,12 @@ impl Saver {
                 held.shard(id).announce_contents();
             }
         });
-        // What was loaded is in a file.
+        // The loaded data is in a file.
         server.saves.n_changes_saved.store(server.sum(|stats| &stats.changes), Relaxed);
         Ok(())
     }
 
-    /// Loads the snapshot that is there, in place of all that is held or in addition to it.
+    /// Loads the snapshot on disk. It replaces all data or is added to it.
     fn reload(&mut self, how: Reloading) -> Result<(), String> {
         let (server, saves) = (self.server, &self.server.saves);
         saves.is_under_way.store(false, Relaxed);
@@ -752,8 +752,8 @@ impl Saver {
         self.rewrite_after_load()
     }
 
-    /// Rewrites the append-only file, if there is one, before anybody is told that something was loaded:
-    /// nothing of that was logged. If that fails it is tried again, as what the file has is not what is held.
+    /// Rewrites the append-only file, if there is one. This is done before a client learns of a load, because
+    /// the load was not logged. If that fails it is tried again, as the file's contents differ from the data.
     fn rewrite_after_load(&mut self) -> Result<(), String> {
         if !self.server.durability.aof.is_writing() {
             return Ok(());
@@ -768,7 +768,7 @@ impl Saver {
         }
     }
 
-    /// Adds what was loaded to what is held, unless something of it is there and must stay.
+    /// Adds loaded data to the present data. Fails if a key or library exists in both and must stay.
     fn add_loaded(
         &mut self,
         mut loaded: Loaded,
@@ -794,7 +794,7 @@ impl Saver {
                     shard.start_at(now, || server.clock.now());
                     shard.go_to(Db::default());
                     loaded.merge_into(shard, router);
-                    // Whoever logs begins anew from all of it.
+                    // The log begins anew from all data.
                     record::clear();
                     unit::end(held, thread, now);
                 });
@@ -808,12 +808,12 @@ impl Saver {
         self.rewrite_after_load()
     }
 
-    /// Puts what was loaded in place of all that is held.
+    /// Replaces all data with loaded data.
     fn install(&mut self, mut loaded: Loaded) {
         self.on_all_shards(|held, _| loaded.install(held));
     }
 
-    /// Does something with the log while nobody else has a shard.
+    /// Does something with the log while no other thread holds a shard.
     fn with_log(&mut self, work: impl Fn(&Durability)) {
         let server = self.server;
         let all = server.engine.all_shards();
@@ -822,7 +822,7 @@ impl Saver {
         }
     }
 
-    /// Does something with all shards that puts other data in the place of those that are there.
+    /// Does something under the holds of all shards that replaces their data.
     fn on_all_shards(&mut self, mut work: impl FnMut(&mut Held<'_, Job>, Millis)) {
         let server = self.server;
         let all = server.engine.all_shards();
@@ -834,7 +834,7 @@ impl Saver {
                     held.shard(id).go_to(Db::default());
                 }
                 work(held, now);
-                // No command does that: whoever logs begins anew from what was loaded.
+                // No command does this: the log begins anew from the loaded data.
                 record::clear();
                 unit::end(held, thread, now);
             });
@@ -846,7 +846,7 @@ impl Saver {
         }
     }
 
-    /// Takes a snapshot; says whether it is on disk.
+    /// Takes a snapshot. Returns whether it is on disk.
     fn save(&mut self) -> bool {
         let server = self.server;
         let (saves, config) = (&server.saves, server.config.load_full());
@@ -883,7 +883,7 @@ impl Saver {
         }
         server.durability.end_snapshot();
         let is_saved = written.is_ok();
-        // As in Redis, a client that waits hears of a failure, and nobody else.
+        // As in Redis, a failure is reported only to the client that waits, if there is one.
         let is_noted = is_saved || matches!(written, Err(Failure::Io(..))) && self.fulfilling.is_none();
         match written {
             Ok(n_bytes) => {
@@ -907,7 +907,7 @@ impl Saver {
         is_saved
     }
 
-    /// Has all shards begin to save, at one moment. `None` if the server is stopped meanwhile.
+    /// Makes all shards begin to save at one moment. Returns `None` if the server stops meanwhile.
     fn cut(&mut self, uses: Uses, form: Form, log: LogCut) -> Option<Box<Cut>> {
         let mut node = self.node.take().expect("it is here between two cuts");
         node.job.now = self.server.clock.now();
@@ -928,13 +928,15 @@ impl Saver {
         }
     }
 
-    /// Visits all shards until each has given all; writes what they give, or has them give nothing more.
+    /// Visits all shards until none has more to give. Writes their results, or makes them give up if `to` is
+    /// `None`.
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
         let is_hurried = to.is_none() || self.is_last();
         let mut pace = Pace::new(is_hurried);
         let mut walk = Walk::new(self.server, to.is_none());
         let ended = self.walk_on(&mut walk, &mut to, &mut pace);
-        // Whatever has failed, what others were asked to take comes back, with what it has pinned.
+        // Whatever has failed, the steps of other threads come back here with the values that they have
+        // pinned.
         while walk.n_under_way() > 0 && !self.server.stopping.load(Relaxed) {
             match self.server.saves.taken.pop() {
                 Some(mut step) => {
@@ -945,7 +947,7 @@ impl Saver {
             }
         }
         ended?;
-        // No shard has more to give, so this comes to an end.
+        // No shard has more to give, so this loop ends.
         while self.server.keyspace.early().n_bytes() > 0 {
             self.take_early(&mut to, &mut pace)?;
         }
@@ -988,7 +990,7 @@ impl Saver {
         Ok(())
     }
 
-    /// Takes a step.
+    /// Takes a step on this thread.
     fn step_here(&mut self, walk: &mut Walk) -> Option<Box<WalkStep>> {
         let mut step = walk.next_step()?;
         step.take(&mut self.worker);
@@ -996,9 +998,9 @@ impl Saver {
         Some(step)
     }
 
-    /// Has threads that serve sockets take steps, each between two of its turns, and gives one that was
-    /// taken. With others after the same core this thread may stand still at any time, and who holds a shard
-    /// then has everybody wait for it.
+    /// Sends steps to I/O threads, and returns a step that has ended. A thread takes a step between two
+    /// turns. This thread can be preempted at any time by others that want its core. If it held a shard then,
+    /// all others would wait for it.
     fn step_of_others(&mut self, walk: &mut Walk) -> Option<Box<WalkStep>> {
         let taken = self.server.saves.taken.pop().map(|mut step| {
             walk.idle.push_back(step.thread);
@@ -1010,7 +1012,7 @@ impl Saver {
         let n_max = if is_delayed { 1 } else { STEPS_MAX };
         while (taken.is_none() || !is_delayed)
             && walk.n_under_way() < n_max
-            // One without connections is asleep, and would first have to get a core.
+            // A thread without connections is asleep and would first have to get a core.
             && let Some(at) = walk.idle.iter().position(|&thread| thread < n_in_use)
             && let Some(mut step) = walk.next_step()
         {
@@ -1022,7 +1024,7 @@ impl Saver {
         taken
     }
 
-    /// Looks at what has come of a step.
+    /// Handles the result of a step.
     fn end_step(&mut self, walk: &mut Walk, step: &mut WalkStep) {
         let id = step.shard;
         let ended = step.ended.take();
@@ -1042,7 +1044,7 @@ impl Saver {
             Some(Ok(SaveStep::Done)) => {}
             Some(Err(_)) => {
                 walk.n_panics += 1;
-                // It goes on from where it stands to clear the marks.
+                // The walk continues from where it stands to clear the marks.
                 if walk.gives_up && walk.n_panics <= PANICS_MAX {
                     walk.left.push_front(id);
                 } else if walk.gives_up {
@@ -1052,8 +1054,8 @@ impl Saver {
         }
     }
 
-    /// Has a shard that panics again and again save no more. What it holds is marked as it was, so no
-    /// snapshot can be taken from now on that would have all keys.
+    /// Ends the saving of a shard that panics again and again. Its entries keep their marks, so a later
+    /// snapshot would lack keys and none can be taken.
     fn abandon(&mut self, id: ShardId) {
         warning!(
             "A shard panics whenever it is saved. What it holds is served, and no snapshot can be taken any more: restart the server"
@@ -1070,8 +1072,8 @@ impl Saver {
         if self.has_stale_marks { Err(Failure::Io("beginning", why())) } else { Ok(()) }
     }
 
-    /// Writes what has been saved before its turn: a part of it if that is little, as much as comes while it
-    /// is much.
+    /// Writes early values: a part if there are few. While new ones keep the queue above
+    /// [`EARLY_BYTES_MANY`], it writes more.
     fn take_early(
         &mut self,
         to: &mut Option<(&mut Snapshot, &Uses)>,
@@ -1100,16 +1102,16 @@ impl Saver {
                 }
             }
         }
-        // They may have been held back just when the last was taken.
+        // Writes may have been held back just when the last value was taken.
         self.server.let_writes_go(&mut self.worker.thread);
         Ok(())
     }
 
-    /// Whether nobody needs the snapshot that is under way any more: SHUTDOWN does not wait for one that is
-    /// older than it, unless somebody waits for that.
+    /// Whether nobody needs the snapshot in progress any more. SHUTDOWN does not wait for an older snapshot,
+    /// unless a client waits for that one.
     fn is_outdated(&mut self) -> bool {
         self.read_orders();
-        // To load the append-only file does not wait for a snapshot that nobody waits for.
+        // Loading the append-only file does not wait for a snapshot for which no client waits.
         if self.fulfilling.is_none()
             && !self.server.saves.is_rewriting.load(Relaxed)
             && let Some(order) = self.orders.pop_front_if(|order| order.what == SaveOrder::LoadLog)
@@ -1119,7 +1121,7 @@ impl Saver {
         let (server, saves) = (self.server, &self.server.saves);
         let is_rewriting = saves.is_rewriting.load(Relaxed);
         let is_wanted = server.config.load().appendonly;
-        // A rewrite that writes the base of what ends is given up first.
+        // A rewrite that writes the base of the ending log is given up first.
         if !self.writes_base || is_wanted {
             self.take_orders(SaveOrder::EndLog).into_iter().for_each(|order| self.fulfil(order));
         }
@@ -1130,7 +1132,7 @@ impl Saver {
         }
         server.stopping.load(Relaxed)
             || saves.is_given_up.load(Relaxed)
-            // As in Redis: what is being rewritten becomes the base of what is begun.
+            // As in Redis, the rewrite in progress becomes the base of the log that begins.
             || begins_log
             || self.would_bring_back()
             || self.writes_base && !server.config.load().appendonly
@@ -1138,12 +1140,12 @@ impl Saver {
             || self.fulfilling.is_none() && self.orders.iter().any(|order| order.what.is_shutdown())
     }
 
-    /// Whether the server is to end with the snapshot that is under way.
+    /// Whether the server ends with the snapshot in progress.
     fn is_last(&self) -> bool {
         self.fulfilling.is_some_and(SaveOrder::is_shutdown)
     }
 
-    /// Takes all such orders out of their turn.
+    /// Takes all orders of this kind out of their turn.
     fn take_orders(&mut self, what: SaveOrder) -> VecDeque<Order> {
         let orders = std::mem::take(&mut self.orders);
         let (taken, others) = orders.into_iter().partition(|order| order.what == what);
@@ -1151,13 +1153,13 @@ impl Saver {
         taken
     }
 
-    /// Whether what was flushed would be in the snapshot that is under way, and nobody waits for it.
+    /// Whether the snapshot in progress would bring back flushed data. False if a client waits for it.
     fn would_bring_back(&self) -> bool {
         let saves = &self.server.saves;
         saves.is_flushed() && self.fulfilling.is_none() && !saves.is_rewriting.load(Relaxed)
     }
 
-    /// Rests for as long as is configured after so many keys, unless that is changed meanwhile.
+    /// Rests for the configured delay of this many keys, unless the configuration changes meanwhile.
     fn rest_after(&mut self, n_keys: u64) {
         let began = Instant::now();
         while let Some(delay) = self.server.config.load().rdb_key_save_delay
@@ -1169,7 +1171,7 @@ impl Saver {
         }
     }
 
-    /// Writes what a step has given, and lets go of what is pinned. Keeps memory to be used again.
+    /// Writes the results of a step and unpins values. Keeps memory to be used again.
     fn take_parts(
         &mut self,
         parts: &mut Parts,
@@ -1177,7 +1179,7 @@ impl Saver {
     ) -> Result<(), Failure> {
         let Parts { encoded, pinned, removed, flushed, .. } = std::mem::take(parts);
         let mut result = Ok(());
-        // Whatever fails: what is pinned must be unpinned, or its writers would wait for ever.
+        // Whatever fails, pinned values must be unpinned, or their writers would wait for ever.
         let mut write = |write: &mut dyn FnMut(&mut Snapshot, &Uses) -> io::Result<()>| {
             if let Some((snapshot, uses)) = to
                 && result.is_ok()
@@ -1209,7 +1211,7 @@ impl Saver {
         result.map_err(|error| Failure::Io("writing", error))
     }
 
-    /// Has a key be written again.
+    /// Allows writes to a key again.
     fn unpin(&mut self, db: Db, entry: EntryBox) {
         let key: Box<[u8]> = entry.as_ref().key().into();
         let id = self.server.keyspace.router().route(&key).shard;
@@ -1220,12 +1222,12 @@ impl Saver {
                 let shard = held.shard(id);
                 shard.start_at(now, || self.server.clock.now());
                 shard.go_to(db);
-                // A value that is shared no longer is changed where it is.
+                // A value that is no longer shared is changed in place.
                 if let Some(entry) = shared.take() {
                     braid_storage::release(entry);
                 }
                 self.server.panic_while_saving();
-                // Others may have pinned it, too: it is done once.
+                // Others may have pinned it, too, so it is unpinned once.
                 if !std::mem::replace(&mut is_unpinned, true) {
                     shard.unpin(&key);
                 }
@@ -1250,15 +1252,15 @@ fn give_up(aof: Aof<LogFolder>) {
     }
 }
 
-/// How far the walk through the shards has come.
+/// The progress of the walk through the shards.
 struct Walk {
-    /// The shards that have more to give, but for those that are giving.
+    /// The shards with more to give, except those with a step in progress.
     left: VecDeque<ShardId>,
     gives_up: bool,
-    /// Threads that serve sockets and are not asked for a step.
+    /// I/O threads without a step in progress.
     idle: VecDeque<usize>,
     n_threads: usize,
-    /// Steps to be taken anew.
+    /// Steps that can be used again.
     #[expect(clippy::vec_box, reason = "they are sent in their boxes")]
     spare: Vec<Box<WalkStep>>,
     /// How many shards in a row were held by others.
@@ -1280,7 +1282,7 @@ impl Walk {
         }
     }
 
-    /// How many steps others were asked to take.
+    /// Returns the number of steps that other threads were asked to take.
     fn n_under_way(&self) -> usize {
         self.n_threads - self.idle.len()
     }
@@ -1289,7 +1291,7 @@ impl Walk {
         self.left.is_empty() && self.n_under_way() == 0
     }
 
-    /// A step of the next shard, to be taken.
+    /// Prepares a step of the next shard.
     fn next_step(&mut self) -> Option<Box<WalkStep>> {
         let shard = self.left.pop_front()?;
         let mut step = self.spare.pop().unwrap_or_else(WalkStep::new);
@@ -1298,13 +1300,13 @@ impl Walk {
     }
 }
 
-/// Keeps the saver from taking a core that others want: it works for a while and rests for longer. While
-/// cores are idle it does not rest.
+/// Keeps the saver from taking a core that other threads want. It rests after some work, but not while cores
+/// are idle.
 struct Pace {
-    /// It does not rest at all: the server is to stop, or there is nothing to write.
+    /// It does not rest at all: the server stops, or there is nothing to write.
     is_hurried: bool,
     began: Instant,
-    /// Where the system says how many threads want to run: `0.20 0.18 0.12 1/80 11206`.
+    /// The system's count of runnable threads: `0.20 0.18 0.12 1/80 11206`.
     load: Option<File>,
     n_cores: usize,
 }
@@ -1336,8 +1338,8 @@ impl Pace {
         self.began = Instant::now();
     }
 
-    /// Whether more threads want to run than there are cores; this one is one of them. Where nobody says,
-    /// they are.
+    /// Whether more threads are runnable than there are cores, this thread included. If the count is unknown,
+    /// the answer is yes.
     fn are_cores_short(&self) -> bool {
         let mut text = [0; 64];
         let n_running = self.load.as_ref().and_then(|load| {
@@ -1353,9 +1355,9 @@ impl Pace {
 struct Snapshot {
     writer: EntriesWriter,
     form: Form,
-    /// Of which database the last entry was.
+    /// The database of the last entry.
     db: Option<Db>,
-    /// About how much the databases hold of which no entry is written yet.
+    /// Approximate sizes of the databases of which no entry is written yet.
     sizes: HashMap<Db, DatabaseCounts>,
     server: &'static Server,
 }
@@ -1406,14 +1408,14 @@ impl Snapshot {
         }
     }
 
-    /// Ends the file, and syncs it; returns its length in bytes.
+    /// Ends the file and syncs it. Returns its length in bytes.
     fn finish_file(self) -> Result<u64, Failure> {
         let (file, n_bytes) = self.writer.finish().map_err(|error| Failure::Io("writing", error))?;
         file.sync_all().map_err(|error| Failure::Io("syncing its temporary file", error))?;
         Ok(n_bytes)
     }
 
-    /// Makes the file the one that is loaded; returns its length in bytes.
+    /// Replaces the file that is loaded at the start with this one. Returns its length in bytes.
     fn finish(self, path: &Path, name: &Path, folder: &Path) -> Result<u64, Failure> {
         let fail = |what| move |error| Failure::Io(what, error);
         let n_bytes = self.finish_file()?;
@@ -1423,7 +1425,7 @@ impl Snapshot {
     }
 }
 
-/// Begins a file that redis-server reads as a snapshot, with what is known of it.
+/// Begins a file that redis-server reads as a snapshot, with facts about it.
 fn begin_snapshot(
     file: File,
     purpose: Purpose,

@@ -1,5 +1,5 @@
-//! Access control beyond what the transcripts show: files, the start, and that after a change has been
-//! answered nothing runs with the rights of before.
+//! Access control beyond the transcripts: files, the start, and changes under load. After the reply to a
+//! change, no command runs with the old rights.
 
 use std::{
     fs,
@@ -15,20 +15,20 @@ use crate::support::{
     crowd::{AtEnd, LAYOUTS, Meeting, ask, await_clients, figure, fill_set, laid_out, tell, until},
 };
 
-/// Several threads, which can come between each other's steps.
+/// Several threads, which can interleave each other's steps.
 const RACING: [(usize, usize); 3] = [(2, 1), (2, 1024), (8, 16)];
 
 const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments";
 
-/// A client that is a user.
+/// Connects a client and authenticates it as a user.
 fn client_of(server: &Server, user: &str) -> Client {
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &format!("AUTH {user} pw")), "+OK");
     client
 }
 
-/// What a second name of a command in a row must not bring: a key that the user may not use, whatever came
-/// before it.
+/// A command of the same name as the one before must not reach a forbidden key. Earlier commands make no
+/// difference.
 #[test]
 fn each_command_of_a_pipeline_has_its_keys_checked() {
     for layout in LAYOUTS {
@@ -63,7 +63,7 @@ fn each_command_of_a_pipeline_has_its_keys_checked() {
     }
 }
 
-/// A first argument is what a rule may be about.
+/// A rule may concern a first argument.
 #[test]
 fn each_command_of_a_pipeline_has_its_first_argument_checked() {
     let server = laid_out((2, 16));
@@ -78,7 +78,7 @@ fn each_command_of_a_pipeline_has_its_first_argument_checked() {
     assert_eq!(replies, ["(nil)", refused, "(nil)", "(nil)", refused]);
 }
 
-/// Clients write without end while their user loses the keys: once that is answered, none of them is changed.
+/// Clients write without end while their user loses the keys. After the reply to that, no key changes.
 #[test]
 fn after_a_change_is_answered_nothing_runs_with_the_rights_of_before() {
     for layout in LAYOUTS {
@@ -111,7 +111,7 @@ fn after_a_change_is_answered_nothing_runs_with_the_rights_of_before() {
     }
 }
 
-/// Writes in the ways there are: alone, in pipelines, over several shards, in transactions and in scripts.
+/// Writes in all ways: alone, in pipelines, over several shards, in transactions and in scripts.
 fn write_until(stop: &AtomicBool, id: usize, client: &mut Client) {
     let (a, b) = (format!("k{id}"), format!("k{}", id + 8));
     while !stop.load(Ordering::SeqCst) {
@@ -201,7 +201,7 @@ fn what_was_offloaded_is_not_stored_when_the_right_is_gone() {
     assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
     assert_eq!(alice.receive().to_string(), NO_KEY);
     assert_eq!(ask(&mut control, "EXISTS stored"), ":0");
-    // Nothing is left pinned, and the connection goes on.
+    // Nothing is left pinned, and the connection continues.
     assert_eq!(ask(&mut control, "SADD large more"), ":1");
     assert_eq!(ask(&mut alice, "SCARD large"), ":40001");
 }
@@ -223,7 +223,7 @@ fn a_deleted_user_is_gone_with_its_clients() {
                 }
             }
             assert_eq!(ask(&mut control, "ACL DELUSER alice"), ":1");
-            // Another one of the name has nothing to do with them.
+            // A new user of the same name is unrelated to them.
             assert_eq!(ask(&mut control, "ACL SETUSER alice on nopass +@all ~*"), "+OK");
             assert_eq!(ask(&mut control, "CLIENT KILL USER alice"), ":0");
             for client in &mut clients {
@@ -239,7 +239,7 @@ fn a_deleted_user_is_gone_with_its_clients() {
     }
 }
 
-/// Clients subscribe while their user loses the channel: once that is answered, nobody is subscribed.
+/// Clients subscribe while their user loses the channel. After the reply to that, nobody is subscribed.
 #[test]
 fn nobody_stays_subscribed_to_what_its_user_lost() {
     for layout in RACING {
@@ -255,7 +255,7 @@ fn nobody_stays_subscribed_to_what_its_user_lost() {
             let list = control.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).text().expect("it is text");
             assert_eq!(list, "", "they are subscribed");
             for client in &mut clients {
-                // One that was let in and is ended may not have its answer.
+                // A client that was admitted and then closed may lack its reply.
                 let reply = client.try_receive().map(|reply| reply.to_string());
                 if let Ok(reply) = reply {
                     assert!(reply.contains("subscribe") || reply.starts_with("-NOPERM"), "{reply}");
@@ -270,7 +270,7 @@ fn nobody_stays_subscribed_to_what_its_user_lost() {
     }
 }
 
-/// Two who may change users: the one who lost the right first changes nothing any more.
+/// Two clients may change users. The one that first loses this right changes nothing any more.
 #[test]
 fn of_two_who_take_the_right_from_each_other_one_keeps_it() {
     const ROUNDS: usize = 2000;
@@ -340,7 +340,7 @@ fn with_file(text: &str, args: &[&str]) -> Server {
     let file = folder.join(format!("users-{}-{:x}.acl", std::process::id(), text.len() * 31 + args.len()));
     fs::write(&file, text).expect("the folder is there");
     let server = Server::start(&[&["--aclfile", file.to_str().expect("it is UTF-8")], args].concat());
-    // From here on it is the server's own.
+    // From here on the file belongs to the server.
     let own = server.scratch().join("users.acl");
     let _ = fs::rename(&file, own);
     server
@@ -375,7 +375,7 @@ fn users_are_saved_and_loaded() {
         .collect();
     assert_eq!(names.len(), 2, "only the log and the users: {names:?}");
 
-    // Clients of users who are still there go on, with the rights that the file gives.
+    // Clients of users that still exist continue, with the rights from the file.
     let mut bob = client_of(&server, "bob");
     assert_eq!(ask(&mut bob, "SET b x"), "+OK");
     assert_eq!(ask(&mut control, "ACL SETUSER carol on nopass"), "+OK");
@@ -386,7 +386,7 @@ fn users_are_saved_and_loaded() {
     assert_eq!(ask(&mut bob, "SET d x"), "+OK");
     assert_eq!(carol.await_close().expect("carol is gone"), None);
 
-    // A file that is broken changes nothing, and says all that is wrong.
+    // A broken file changes nothing, and all its faults are reported.
     let before = users(&mut control);
     fs::write(&path, "user bob on\nuser bob off\nnonsense\nuser\nuser x +nosuch ~a ~* ~b\nuser y (~a\n")
         .expect("written");
@@ -405,7 +405,7 @@ fn users_are_saved_and_loaded() {
     assert!(ask(&mut control, "ACL LOAD").ends_with("No such file or directory"));
     assert_eq!(users(&mut control), before);
 
-    // Where it cannot be written, what was there stays.
+    // If the file cannot be written, the old one stays.
     fs::create_dir(&path).expect("made");
     assert!(ask(&mut control, "ACL SAVE").starts_with("-ERR There was an error trying to save the ACLs"));
     assert!(path.is_dir());
@@ -421,14 +421,14 @@ fn a_file_without_the_default_user_leaves_it_open() {
 fn a_rule_that_a_file_would_have_as_others_is_refused() {
     let server = with_file("user default on nopass ~* &* +@all", &[]);
     let mut control = server.connect();
-    // As one word it is a selector with two rules, of which a file would make two words.
+    // As one word it is a selector with two rules. A file would split it into two words.
     let refused = control.command(&["ACL", "SETUSER", "alice", "(~a) +get)"]).to_string();
     assert_eq!(refused, "-ERR Error in ACL SETUSER modifier '(~a) +get)': Syntax error");
     assert_eq!(ask(&mut control, "ACL DELUSER alice"), ":0");
     assert_eq!(ask(&mut control, "ACL SAVE"), "+OK");
 }
 
-/// What a server says that does not start.
+/// Returns the output of a server that does not start.
 fn refused(line: &str) -> String {
     let args: Vec<&str> = line.split(' ').collect();
     let output = Command::new(env!("CARGO_BIN_EXE_braid-server"))
@@ -463,7 +463,7 @@ fn what_is_broken_keeps_the_server_from_starting() {
     assert!(refused("--check-config --rename-command get set").contains("Target command name"));
 }
 
-/// A program that starts the server with a configuration file, which must be its first argument.
+/// Makes a program that starts the server with a configuration file, which must be its first argument.
 fn program_with(folder: &Path, text: &str) -> (String, PathBuf) {
     let (file, program) = (folder.join("braid.conf"), folder.join("start"));
     fs::write(&file, text).expect("the folder is there");
@@ -517,7 +517,7 @@ fn renamed_commands_have_their_new_names_only() {
     let server = Server::start(&options.collect::<Vec<_>>());
     let mut control = server.connect();
     assert_eq!(ask(&mut control, "GET key value"), "+OK");
-    // In a pipeline, where the name is compared with the last one's.
+    // In a pipeline, where the name is compared with that of the command before.
     for line in ["FETCH-IT key", "fetch-it key", "Fetch-It other", "GET key x", "GET key y", "fetch-it key"] {
         tell(&mut control, line);
     }
@@ -531,7 +531,7 @@ fn renamed_commands_have_their_new_names_only() {
     let script = |text: &str, control: &mut Client| control.command(&["EVAL", text, "0"]).to_string();
     assert_eq!(script("return redis.call('fetch-it', 'key')", &mut control), "\"y\"");
     assert!(script("return redis.call('set', 'key', 'x')", &mut control).contains("Unknown Redis command"));
-    // Rules of users speak of commands by their own names.
+    // Rules of users name commands by their original names.
     assert_eq!(ask(&mut control, "ACL SETUSER alice on nopass ~* +get +config"), "+OK");
     let mut alice = client_of(&server, "alice");
     assert_eq!(ask(&mut alice, "FETCH-IT key"), "\"y\"");

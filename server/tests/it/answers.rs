@@ -5,7 +5,7 @@ use crate::support::{
     crowd::{LAYOUTS, ask, figure, laid_out, tell, until},
 };
 
-/// A field of a client's line in CLIENT LIST.
+/// Returns a field of a client's line in CLIENT LIST.
 fn field_of(control: &mut Client, id: i64, name: &str) -> String {
     let line = ask(control, &format!("CLIENT LIST ID {id}"));
     let value = line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
@@ -16,14 +16,14 @@ fn id_of(client: &mut Client) -> i64 {
     client.command(&["CLIENT", "ID"]).integer().expect("CLIENT ID answers a number")
 }
 
-/// A client that says HELLO 3.
+/// Connects a client that uses RESP3.
 fn modern(server: &Server) -> Client {
     let mut client = server.connect();
     client.hello(Resp::Three).expect("the server speaks RESP3");
     client
 }
 
-/// The next reply, and what was pushed before it.
+/// Receives the next reply and the pushes before it.
 fn reply_and_pushes(client: &mut Client) -> (Reply, Vec<String>) {
     let mut pushes = Vec::new();
     loop {
@@ -34,13 +34,13 @@ fn reply_and_pushes(client: &mut Client) -> (Reply, Vec<String>) {
     }
 }
 
-/// Returns the pushes up to the reply of a PING that it sends.
+/// Sends a PING and returns the pushes before its reply.
 fn pushed_so_far(client: &mut Client) -> Vec<String> {
     tell(client, "PING end");
     reply_and_pushes(client).1
 }
 
-/// Commands that wait for any of several keys, and how the key `served` gets what they wait for.
+/// Commands that wait for any of several keys. Each has the command that serves it by the key `served`.
 const WAITING: [(&str, &str); 7] = [
     ("XREAD BLOCK 0 STREAMS a1 served c3 d4 $ $ $ $", "XADD served * f v"),
     ("XREADGROUP GROUP g me BLOCK 0 STREAMS a1 served c3 > > >", "XADD served * f v"),
@@ -108,8 +108,8 @@ fn a_tracking_client_that_has_waited_in_xread_hears_of_all_its_streams() {
         let words = words.chain(streams.iter().cloned()).chain(streams.iter().map(|_| "$".to_owned()));
         client.send(&words.collect::<Vec<_>>());
         until("the client waits", || figure(&mut other, "blocked_clients") == 1);
-        // While it waits it is told of what changes without being served, and is told of it once more after
-        // that.
+        // While the client waits, it is notified of changes that do not serve it. It is notified once more
+        // afterwards.
         ask(&mut other, "SET s7 v");
         ask(&mut other, "DEL s7");
         assert!(!ask(&mut other, "XADD s3 * f v").starts_with('-'));

@@ -1,5 +1,5 @@
-//! What has taken effect everywhere once it is answered: CLIENT PAUSE, CLIENT KILL, CONFIG SET, FLUSHALL; and
-//! the end of the process.
+//! Commands that have taken effect everywhere once they are answered: CLIENT PAUSE, CLIENT KILL, CONFIG SET,
+//! FLUSHALL. Also the end of the process.
 
 use std::{
     process::Command,
@@ -14,7 +14,7 @@ use crate::support::{
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
 
-/// Clients that write without end, in the ways there are, until they are told to stop or are cut off.
+/// Clients that write in all ways until they are told to stop or are disconnected.
 struct Hammer {
     n_writers: usize,
     stop: AtomicBool,
@@ -29,7 +29,7 @@ impl Hammer {
         (0..self.n_writers).flat_map(|id| [format!("a{id}"), format!("b{id}")]).collect()
     }
 
-    /// Writes until the end, at least once, and returns how often. Each key of a client counts its rounds.
+    /// Writes until the end, at least once. Returns the number of rounds. Each key of a client counts them.
     fn write(&self, id: usize, client: &mut Client) -> u64 {
         let mut rounds = 0;
         while self.round(id, client, rounds + 1).is_ok() {
@@ -99,7 +99,7 @@ fn after_client_pause_write_nobody_writes_until_unpause() {
                 assert_eq!(ask(&mut control, "CLIENT UNPAUSE"), "+OK");
                 until("writes go on", || hammer.values(&mut control) != held);
             }
-            // Those that wait at the end run, too.
+            // Clients that wait at the end run, too.
             assert_eq!(ask(&mut control, "CLIENT PAUSE 60000 WRITE"), "+OK");
             hammer.stop.store(true, Ordering::SeqCst);
             assert_eq!(ask(&mut control, "CLIENT UNPAUSE"), "+OK");
@@ -152,8 +152,8 @@ fn what_a_pause_holds_back_runs_once_and_in_order() {
     }
 }
 
-/// Commands that hold nothing run as parts of a transaction do once a pause is over, and used to be taken for
-/// such: they waited for nothing, or were refused.
+/// Commands without holds run like parts of a transaction once a pause is over. They used to be taken for
+/// such parts: they waited for nothing, or were refused.
 #[test]
 fn what_waited_for_the_end_of_a_pause_is_no_part_of_a_transaction() {
     let server = Server::start(&["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"]);
@@ -198,7 +198,7 @@ fn a_pause_of_everything_ends_by_itself() {
     }
 }
 
-/// It ran when the pause ended, outside of its transaction.
+/// The command ran when the pause ended, outside of its transaction.
 #[test]
 fn a_command_in_multi_during_a_pause_is_queued() {
     let server = laid_out((2, 16));
@@ -217,7 +217,7 @@ fn a_command_in_multi_during_a_pause_is_queued() {
     assert_eq!(replies, ["+QUEUED", "+QUEUED", "[:2 :3]"]);
 }
 
-/// What is over says nothing about what is held back now.
+/// A pause that has ended must not affect a later one.
 #[test]
 fn a_pause_of_writes_after_one_of_everything_that_is_over_holds_back_writes_only() {
     let server = laid_out((1, 16));
@@ -244,7 +244,7 @@ fn a_heavy_command_that_a_pause_held_back_runs() {
     assert_eq!(ask(&mut control, "DBSIZE"), ":5000");
 }
 
-/// Waits until the server has closed a connection, whatever it said before.
+/// Waits until the server has closed a connection. Earlier replies are ignored.
 fn await_close(client: &mut Client) {
     while client.await_close().expect("a killed client's connection is closed").is_some() {
         client.receive();
@@ -353,7 +353,7 @@ fn config_set_holds_for_whatever_comes_later() {
         let server = laid_out(layout);
         let mut control = server.connect();
         let mut others: Vec<Client> = (0..8).map(|_| server.connect()).collect();
-        // A client that is answered has been let in without a password.
+        // A reply shows that a client was admitted without a password.
         others.iter_mut().for_each(|other| assert_eq!(ask(other, "PING"), "+PONG"));
         for round in 0..5 {
             assert_eq!(ask(&mut control, "CONFIG SET requirepass secret"), "+OK");
@@ -384,7 +384,7 @@ fn config_set_holds_for_whatever_comes_later() {
         let n_came = figure(&mut control, "total_connections_received");
         let mut refused = server.connect();
         assert_eq!(refused.receive().to_string(), "-ERR max number of clients reached");
-        // A connection that is refused has not become a client.
+        // A refused connection has not become a client.
         assert_eq!(figure(&mut control, "rejected_connections"), 1);
         assert_eq!(figure(&mut control, "total_connections_received"), n_came);
         assert_eq!(refused.await_close().expect("it closes"), None);
@@ -417,7 +417,7 @@ fn transactions_over_everything_see_nothing_of_others() {
     }
 }
 
-/// While clients of every kind are at work, the process ends, and says so in its log.
+/// Ends the process while clients of every kind are at work. The log must report the end.
 fn assert_clean_end(end: impl Fn(&Server)) {
     for layout in LAYOUTS {
         let mut server = laid_out(layout);
@@ -476,7 +476,7 @@ fn a_paused_server_can_be_ended_by_a_signal() {
     assert_eq!(server.await_end().code(), Some(0));
 }
 
-/// A command that a pause held back used to run when the pause ended, although its client had gone.
+/// A command that a pause held back used to run afterwards, although its client had left.
 #[test]
 fn a_client_that_leaves_during_a_pause_has_asked_for_nothing() {
     let server = laid_out((2, 16));

@@ -1,5 +1,5 @@
-//! Commands that wait, many at once: whatever is pushed is taken exactly once, in order, on however many
-//! threads and shards.
+//! Commands that wait, many at once: every pushed element is taken exactly once, in order. This holds for all
+//! numbers of threads and shards.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use crate::support::{
     crowd::{ask, crowd, everywhere, tell, until},
 };
 
-/// What a BLPOP got: the key and the element.
+/// The key and the element that BLPOP returned.
 fn popped(reply: &Reply) -> Option<(String, String)> {
     match reply {
         Reply::Array(pair) => Some((pair[0].text().expect("a key"), pair[1].text().expect("an element"))),
@@ -48,7 +48,7 @@ fn every_element_is_taken_once_and_in_the_order_of_its_producer() {
             let mut taken = Vec::new();
             while n_left.load(Ordering::SeqCst) > 0 {
                 if id < N_PRODUCERS + N_MOVERS {
-                    // One mover a queue, so the order stays.
+                    // A single mover for each queue keeps the order.
                     let from = id - N_PRODUCERS;
                     ask(client, &format!("BLMOVE queue-{from} ready-{} LEFT RIGHT 0.05", from % 2));
                 } else if let Some((_, item)) =
@@ -115,7 +115,7 @@ fn timeouts_and_unblocking_lose_no_element() {
         let ids: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
         let n_taken = AtomicUsize::new(0);
         crowd(server, 6, |id, client| match id {
-            // These wait, not for long.
+            // These clients wait for a short time.
             0..3 => {
                 let own = ask(client, "CLIENT ID")[1..].parse().expect("a number");
                 ids[id].store(own, Ordering::SeqCst);
@@ -125,7 +125,7 @@ fn timeouts_and_unblocking_lose_no_element() {
                     n_taken.fetch_add(got.is_some() as usize, Ordering::SeqCst);
                 }
             }
-            // This one has them give up.
+            // This client unblocks them.
             3 => {
                 for round in 0..ROUNDS * 3 {
                     ask(client, &format!("CLIENT UNBLOCK {}", ids[round % 3].load(Ordering::SeqCst)));
@@ -202,7 +202,7 @@ fn a_stream_that_expires_under_a_command_that_then_waits_wakes_the_readers_of_it
         tell(&mut reader, "XREADGROUP GROUP g me BLOCK 0 STREAMS s >");
         until("it waits", || ask(&mut control, "INFO clients").contains("blocked_clients:1"));
         assert_eq!(ask(&mut control, "DEBUG ADVANCE-TIME 500001"), "+OK");
-        // It is this command that meets the stream's deadline, and it waits, too.
+        // This command meets the stream's deadline, and it waits, too.
         tell(&mut other, "XREAD BLOCK 0 STREAMS s $");
         let reply = reader.receive();
         assert!(reply.text().is_some_and(|text| text.starts_with("NOGROUP")), "{reply:?}");
@@ -210,8 +210,8 @@ fn a_stream_that_expires_under_a_command_that_then_waits_wakes_the_readers_of_it
     });
 }
 
-/// A write to a stream had everybody looked at who waited for it, for whatever entry: behind 2000 readers who
-/// waited for later entries, 3000 entries took a second, and nobody else was served meanwhile.
+/// A write to a stream used to check every client that waited for any of its entries. With 2000 readers
+/// waiting for later entries, 3000 entries took a second. Nobody else was served meanwhile.
 #[test]
 fn readers_of_a_stream_are_served_by_the_entries_that_they_wait_for() {
     everywhere(|server| {
@@ -260,8 +260,8 @@ fn readers_of_a_stream_are_served_by_the_entries_that_they_wait_for() {
     });
 }
 
-/// SWAPDB had all who wait for keys of the databases look at them, in an order of its own, and what was
-/// written behind it came to nothing for the order.
+/// SWAPDB used to make all clients that waited for keys check them, in its own order. Later writes then had
+/// no effect on the order.
 #[test]
 fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the_writes() {
     const N_WAITING: usize = 12;
@@ -274,7 +274,7 @@ fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the
         until("all wait", || {
             ask(&mut client, "INFO clients").contains(&format!("blocked_clients:{N_WAITING}\\r"))
         });
-        // What is there already comes with the swap, before all others.
+        // Keys that already exist serve at the swap, before all others.
         for command in ["SELECT 1", "RPUSH key-3 3", "SELECT 0", "MULTI", "SWAPDB 0 1"] {
             ask(&mut client, command);
         }
@@ -289,7 +289,7 @@ fn after_a_swap_those_who_wait_for_different_keys_are_served_in_the_order_of_the
     });
 }
 
-/// Commands that serve nobody write keys that many clients wait for; then a transaction serves them all.
+/// Commands write keys for which many clients wait, but serve none. Then a transaction serves them all.
 #[test]
 fn many_who_wait_for_the_same_keys_are_passed_over_and_then_served_in_order() {
     const N_WAITING: usize = 60;
@@ -299,7 +299,7 @@ fn many_who_wait_for_the_same_keys_are_passed_over_and_then_served_in_order() {
         let keys: Vec<String> = (0..N_KEYS).map(|nth| format!("key-{nth}")).collect();
         let mut waiting: Vec<Client> = (0..N_WAITING).map(|_| server.connect()).collect();
         for (nth, one) in waiting.iter_mut().enumerate() {
-            // Every other one writes elsewhere when it is served.
+            // Every second client writes to another key when it is served.
             match nth % 2 {
                 0 => tell(one, &format!("BLPOP {} 0", keys.join(" "))),
                 _ => tell(one, "BLMOVE key-0 served LEFT RIGHT 0"),

@@ -1,4 +1,4 @@
-//! `braid-server --check-aof`: what it says of append-only files, and what it cuts off.
+//! `braid-server --check-aof`: its reports about append-only files, and its cuts.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use braid_protocol::request::write_request;
 const NAME: &str = "appendonly.aof";
 const INCREMENT: &str = "appendonly.aof.1.incr.aof";
 
-/// A folder that outlives what works in it: that of a server which does nothing.
+/// A folder that outlives the servers in it. It belongs to an idle server.
 struct Home(Server);
 
 impl Home {
@@ -39,7 +39,7 @@ impl Home {
         self.folder().join(name)
     }
 
-    /// Writes a file of commands beside the manifest, which names it as the only one.
+    /// Writes a file of commands beside a manifest that names only this file.
     fn with_commands(bytes: &[u8]) -> Home {
         let home = Home::new();
         home.write(INCREMENT, bytes);
@@ -47,7 +47,7 @@ impl Home {
         home
     }
 
-    /// Has four frames written, of which the first two are known to be on disk; says where each begins.
+    /// Writes four frames, of which the first two are known to be on disk. Returns the offset of each.
     fn with_frames() -> (Home, Vec<usize>) {
         let home = Home::new();
         fs::create_dir_all(home.folder()).expect("it can be made");
@@ -82,7 +82,7 @@ impl Home {
         fs::metadata(self.path(INCREMENT)).expect("it is there").len() as usize
     }
 
-    /// Which of the keys that were set a server finds.
+    /// Returns which of the keys a server finds.
     fn keys(&self) -> Vec<bool> {
         let dir = self.0.scratch().to_str().expect("it is UTF-8");
         let server = Server::start(&["--dir", dir, "--appendonly", "yes", "--aof-load-truncated", "no"]);
@@ -97,7 +97,7 @@ fn request(words: &[&str]) -> Vec<u8> {
     request
 }
 
-/// Runs a program that checks; says whether it has succeeded, and what it has said.
+/// Runs a checking program. Returns whether it has succeeded, and its output.
 fn run(program: impl AsRef<std::ffi::OsStr>, words: &[&str], path: &Path, answer: &str) -> (bool, String) {
     let mut child = Command::new(program)
         .args(words)
@@ -264,8 +264,8 @@ fn under_the_name_of_redis_check_aof_it_is_that() {
     assert_says(&run(&named, &["--help", "x"], &home.manifest(), ""), false, &["Usage:"]);
 }
 
-/// The figures of the line that says where a file is whole, but for the line number, which counts other lines
-/// there.
+/// Returns the figures of the line about the whole part of a file. The line number is left out, because other
+/// lines count there.
 fn figures(said: &str) -> Option<&str> {
     let line = said.lines().find(|line| line.starts_with("AOF analyzed:"))?;
     Some(line.split_once("size=")?.1.split_once(", ok_up_to_line")?.0)
@@ -332,7 +332,7 @@ fn a_server_tells_the_time_in_the_first_line_of_an_increment() {
     assert_eq!(home.keys(), [true, true, false, false]);
 }
 
-/// It was found torn again by the second start, when an increment stood behind it, and refused.
+/// The second start used to find it torn again and refused it. By then an increment came after it.
 #[test]
 fn a_torn_file_of_an_older_server_is_loaded_by_every_start() {
     let home = Home::new();

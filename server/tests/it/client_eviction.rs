@@ -1,4 +1,4 @@
-//! Eviction of clients: those that take most memory are closed while all together take more than
+//! Eviction of clients: those that take most memory are closed. It happens while all together take more than
 //! `maxmemory-clients`.
 
 use std::{
@@ -19,7 +19,7 @@ fn limit(client: &mut Client, bytes: usize) {
     assert_eq!(ask(client, &format!("CONFIG SET maxmemory-clients {bytes}")), "+OK");
 }
 
-/// A number of a client's line in CLIENT LIST; none if there is no such client.
+/// Returns a number from a client's line in CLIENT LIST, if it is listed.
 fn field_of(observer: &mut Client, name: &str, field: &str) -> Option<usize> {
     let Reply::Bulk(list) = observer.command(&["CLIENT", "LIST"]) else { panic!("a list") };
     let list = String::from_utf8(list).expect("it is text");
@@ -34,14 +34,14 @@ fn named(server: &Server, name: &str) -> Client {
     client
 }
 
-/// The beginning of a command whose argument of so many bytes is complete but for its end.
+/// Returns the beginning of a command whose argument of `n_bytes` is complete except for its end.
 fn incomplete(n_bytes: usize) -> Vec<u8> {
     let mut bytes = format!("*2\r\n${n_bytes}\r\n").into_bytes();
     bytes.resize(bytes.len() + n_bytes, b'x');
     bytes
 }
 
-/// A client with so many bytes of an incomplete command.
+/// Connects a client with `n_bytes` of an incomplete command.
 fn with_input(server: &Server, observer: &mut Client, name: &str, n_bytes: usize) -> Client {
     let mut client = named(server, name);
     client.send_raw(&incomplete(n_bytes));
@@ -49,7 +49,7 @@ fn with_input(server: &Server, observer: &mut Client, name: &str, n_bytes: usize
     client
 }
 
-/// Asks until the connection is closed.
+/// Sends commands until the connection is closed.
 fn until_closed(client: &mut Client, mut next: impl FnMut(usize) -> Vec<String>) -> io::Result<()> {
     (0..1_000_000).try_for_each(|nth| client.try_command(&next(nth)).map(drop))
 }
@@ -58,7 +58,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// What a client does to take more than there may be. Each returns once the connection is closed.
+/// Ways in which a client exceeds its limit. Each returns once the connection is closed.
 type Growth = (&'static str, fn(&Server, &mut Client));
 
 const WAYS: &[Growth] = &[
@@ -140,10 +140,10 @@ fn whatever_it_takes_memory_for_a_client_that_takes_too_much_is_closed() {
             grow(&server, &mut client);
             until(way, || field_of(&mut observer, "grows", "tot-mem").is_none());
             assert_eq!(figure(&mut observer, "evicted_clients"), nth + 1, "{way}");
-            // Without more than a few replies on their way.
+            // At most a few replies are still on their way.
             while client.try_receive().is_ok() {}
             assert!(others.iter_mut().all(|other| ask(other, "PING") == "+PONG"), "{way}");
-            // What clients have said and queued is no more.
+            // Data that clients have sent and queued is freed.
             drop((client, others));
             until(&format!("all is free after {way}"), || {
                 let bytes = figure(&mut observer, "mem_clients_normal");
@@ -167,7 +167,7 @@ fn the_largest_go_first_and_only_as_many_as_need_be() {
                 clients.push(with_input(&server, &mut observer, &name, *size));
             }
         }
-        // One may go on, then none of a size: all that take less stay.
+        // One size may be closed in part. Larger clients are gone, and all smaller ones stay.
         let mut n_left = N_EACH * SIZES.len();
         for of_size in (0..SIZES.len()).rev() {
             let name = |nth| format!("client:{of_size}:{nth}");
@@ -229,7 +229,7 @@ fn a_client_that_asks_to_be_spared_is_and_counts_all_the_same() {
     }
 }
 
-/// A reply that is longer than a client may leave unread never counts: that client alone is closed.
+/// A reply longer than a client may leave unread never counts: only that client is closed.
 #[test]
 fn clients_over_their_output_limit_take_no_others_with_them() {
     for layout in LAYOUTS {
@@ -255,7 +255,7 @@ fn clients_over_their_output_limit_take_no_others_with_them() {
     }
 }
 
-/// What waits, is held back or is under way elsewhere counts, and is closed like the rest.
+/// Clients that wait, are held back or have work in progress count, and are closed, too.
 #[test]
 fn clients_with_commands_under_way_are_closed_too() {
     for layout in LAYOUTS {
@@ -294,7 +294,7 @@ fn clients_with_commands_under_way_are_closed_too() {
     }
 }
 
-/// A connection that changes threads is counted by one of them.
+/// A connection that changes threads is counted by one thread.
 #[test]
 fn connections_that_move_are_counted_once() {
     let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "no"]);
@@ -308,7 +308,7 @@ fn connections_that_move_are_counted_once() {
     until("all have left", || figure(&mut observer, "mem_clients_normal") < 50_000);
 }
 
-/// All at once, over and over: the sum stays true, and those that take little are let be.
+/// Many clients grow at once, over and over. The sum stays correct, and small clients are not closed.
 #[test]
 fn many_clients_that_grow_at_once_are_closed_and_no_other() {
     for layout in LAYOUTS {
@@ -339,7 +339,7 @@ fn many_clients_that_grow_at_once_are_closed_and_no_other() {
     }
 }
 
-/// A reply is kept in one piece until its last byte is sent, and used to count by what was left of it.
+/// A reply is kept in one piece until its last byte is sent. Only its unsent part used to count.
 #[test]
 fn a_reply_that_is_partly_sent_counts_whole() {
     const N_BYTES: usize = 64 << 20;
@@ -349,14 +349,14 @@ fn a_reply_that_is_partly_sent_counts_whole() {
     let mut half = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
     half.write_all(b"CLIENT SETNAME half\r\nGET big\r\n").expect("it reads");
     half.read_exact(&mut vec![0; N_BYTES / 2]).expect("it sends");
-    // The system has taken more than that, but not all.
+    // The system has taken more than half, but not all.
     assert!(field_of(&mut observer, "half", "omem") >= Some(N_BYTES));
     half.read_exact(&mut vec![0; N_BYTES / 2]).expect("it sends the rest");
     until("nothing is left", || field_of(&mut observer, "half", "omem") == Some(0));
 }
 
-/// The room was made for all that was announced, and counted as memory in use, for which keys were evicted,
-/// but not as its client's.
+/// The buffer was made for everything that was announced. It counted as memory in use, so keys were evicted,
+/// but not as memory of its client.
 #[test]
 fn room_for_what_a_client_has_announced_counts_and_is_in_proportion_to_what_it_has_sent() {
     const N_SENT: usize = 300_000;

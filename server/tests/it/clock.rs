@@ -1,8 +1,8 @@
-//! Servers whose clock is set while they run: deadlines are wall time, and waits go by a clock that nobody
-//! sets.
+//! Servers whose clock is set while they run. Deadlines are wall time, and waits use a clock that cannot be
+//! set.
 //!
-//! The library of `faketime` has the server read another wall clock. `make crash` requires it
-//! (`BRAID_REQUIRE_FAKETIME=1`); else the tests say so and pass where it is not installed.
+//! The library of `faketime` makes the server read another wall clock. `make crash` requires it
+//! (`BRAID_REQUIRE_FAKETIME=1`). Otherwise the tests print a note and pass where it is not installed.
 
 use std::{
     ffi::OsStr,
@@ -18,7 +18,7 @@ use crate::support::{
     reference::leave_out,
 };
 
-/// Set to 1: where the clock cannot be set the tests fail.
+/// If this is 1, the tests fail where the clock cannot be set.
 const REQUIRE_FAKETIME: &str = "BRAID_REQUIRE_FAKETIME";
 
 /// How far the clock is set, in seconds.
@@ -27,13 +27,13 @@ const FAR: i64 = 7200;
 /// A wall clock that can be set.
 struct Wall {
     library: PathBuf,
-    /// The file that says by how much it is ahead.
+    /// The file with the clock's offset in seconds.
     file: PathBuf,
     _folder: Home,
 }
 
 impl Wall {
-    /// One that goes right; none if there is no library for that.
+    /// Makes a clock with the right time, or none if the library is missing.
     fn right() -> Option<Wall> {
         let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
         let mut paths = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
@@ -52,19 +52,19 @@ impl Wall {
     }
 
     fn write(&self, ahead: i64) {
-        // As a whole, or not at all: it is read at any time.
+        // It is read at any time, so it is replaced as a whole.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{ahead:+}\n")).expect("the folder is writable");
         fs::rename(&new, &self.file).expect("the folder is writable");
     }
 
-    /// Sets it to so many seconds ahead, and waits until the server's time is that.
+    /// Sets the clock to `ahead` seconds after the real time. Waits until the server's time follows.
     fn set(&self, ahead: i64, client: &mut Client) {
         self.write(ahead);
         until("the server's clock follows", || (time_of(client) - real_time() - ahead).abs() <= 2);
     }
 
-    /// A server that goes by it.
+    /// Starts a server that uses this clock.
     fn serve(&self, args: &[&str]) -> Server {
         let is_set = OsStr::new("1");
         let variables = [
@@ -82,7 +82,7 @@ fn real_time() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_secs() as i64
 }
 
-/// TIME's seconds.
+/// Returns the seconds of TIME.
 fn time_of(client: &mut Client) -> i64 {
     let reply = ask(client, "TIME");
     let seconds = reply.split('"').nth(1).and_then(|seconds| seconds.parse().ok());
@@ -94,13 +94,13 @@ fn number(client: &mut Client, line: &str) -> i64 {
     reply.trim_start_matches(':').parse().unwrap_or_else(|_| panic!("{line}: {reply} is no number"))
 }
 
-/// Expects a number that has become a little less since it was set.
+/// Expects a number that has decreased a little since it was set.
 #[track_caller]
 fn assert_near(found: i64, expected: i64) {
     assert!((expected - 60..=expected + 3).contains(&found), "{found} is not about {expected}");
 }
 
-/// The two ways in which a server may have few or many shards and threads.
+/// Few and many threads and shards.
 const LAYOUTS: [[&str; 4]; 2] =
     [["--io-threads", "1", "--shards", "1"], ["--io-threads", "4", "--shards", "1024"]];
 
@@ -182,7 +182,7 @@ fn a_clock_that_is_set_back_is_followed_everywhere_and_keys_live_longer() {
         assert_near(number(&mut client, "TTL k"), 100);
         assert_eq!(ask(&mut client, "SET k v EX 100"), "+OK");
         assert_near(number(&mut client, "EXPIRETIME k"), now + 100 + 3);
-        // A command that began to wait before that has the new time when it is served.
+        // A command that began to wait earlier has the new time when it is served.
         ask(&mut client, "XADD other * f v");
         assert!(other.receive().to_string().contains("other"));
         assert_eq!(ask(&mut client, "SET k2 v EX 100"), "+OK");
@@ -240,25 +240,25 @@ fn a_clock_that_is_set_within_a_transaction_and_a_script_holds_for_what_follows(
             assert!(ask(&mut client, "EXEC").starts_with("[+OK"));
             assert_near(number(&mut client, "EXPIRETIME k"), real_time() + after + 100 + 3);
             wall.set(before, &mut control);
-            // It runs until the clock is set, and some more.
+            // It runs until the clock is set, and a little longer.
             let text = "redis.call('SET', KEYS[1], 'v') local t = tonumber(redis.call('TIME')[1]) \
                         while math.abs(tonumber(redis.call('TIME')[1]) - t) < 3600 do end \
                         redis.call('SET', KEYS[1], 'w', 'EX', 100) return redis.call('TTL', KEYS[1])";
             let n_before = n_times(&mut control);
             client.send(&["EVAL", text, "1", "k"]);
-            // Had the clock been set before it looks for the first time, it would wait for ever.
+            // If the clock were set before the script first reads it, the script would wait for ever.
             until("the script has looked at the clock", || n_times(&mut control) > n_before);
             wall.write(after);
             assert_eq!(client.receive().integer(), Some(100));
             wall.set(after, &mut control);
-            // No shard is left at the time that the script had.
+            // No shard keeps the time of the script.
             assert_eq!(ask(&mut client, "SET k v EX 100"), "+OK");
             assert_near(number(&mut client, "EXPIRETIME k"), real_time() + after + 100 + 3);
         }
     }
 }
 
-/// How often TIME was called, by clients and by scripts.
+/// Returns the number of calls of TIME by clients and scripts.
 fn n_times(control: &mut Client) -> u64 {
     let info = control.command(&["INFO", "commandstats"]).text().expect("INFO answers text");
     let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_time:calls=")?.split(',').next());
@@ -282,7 +282,7 @@ fn snapshots_and_the_file_mean_wall_time_across_restarts() {
             if keeps_log == "no" {
                 assert_eq!(ask(&mut client, "SAVE"), "+OK");
             } else {
-                // The file has been written under two clocks.
+                // The file was written under two clocks.
                 wall.set(after / 2, &mut client);
                 ask(&mut client, "SET later v EX 600");
             }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::support::{Reply, Server};
 
-/// Redis's answers, a command a line.
+/// Redis's answers, one command in each line.
 const ROWS: &str = include_str!("command_rows.txt");
 
-/// A command and its subcommands, in the form of the list.
+/// Adds a command and its subcommands, in the form of the list.
 fn add_row(row: &Reply, rows: &mut BTreeMap<String, String>) {
     let Reply::Array(fields) = row else { panic!("no row: {row:?}") };
     let text = |at: usize| fields[at].text().expect("a word");

@@ -1,18 +1,18 @@
-//! A server is killed again and again while clients work, its file is rewritten, and its settings change.
-//! Each that comes after it must have all that was promised.
+//! Kills a server again and again while clients work, its file is rewritten, and its settings change. Each
+//! later server must have all promised data.
 //!
 //! ```text
-//! always     what was answered is there, and so is what was read
-//! no         what was answered is there: the system has it, as only the process ends
-//! everysec   what WAITAOF has told is there; the rest may lack what came while a sync was under way
-//! off        nothing that came since is promised, until it is turned on and has been rewritten
+//! always     every answered write and every value that was read is there
+//! no         every answered write is there: the system has it, as only the process ends
+//! everysec   data that WAITAOF has confirmed is there; writes during a sync may be lacking
+//! off        later writes are not promised until the file is on again and has been rewritten
 //! ```
 //!
-//! It is ended, too, in all ways in which nothing that was answered may be lost, whatever the settings: with
-//! the file, and with a last snapshot in its place.
+//! The server also ends in all ways in which no answered write may be lost, whatever the settings: with the
+//! file, or with a last snapshot in its place.
 //!
-//! `make crash` does it a thousand times, `BRAID_KILLS` so often, and `BRAID_SEED` makes the same choices
-//! again.
+//! `make crash` kills it a thousand times. `BRAID_KILLS` sets this number, and `BRAID_SEED` repeats the
+//! choices.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,7 @@ const N_WORKERS: usize = 4;
 const N_POPPERS: usize = 2;
 const N_ACCOUNTS: usize = 8;
 
-/// What an acknowledgement is worth.
+/// The value of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Off,
@@ -62,7 +62,7 @@ impl Level {
     }
 }
 
-/// What is promised now. While it is changed, it is the least of what it was and what it becomes.
+/// The present promise. While it changes, it is the lesser of the old and the new one.
 struct Promise(AtomicU64);
 
 impl Promise {
@@ -75,7 +75,7 @@ impl Promise {
         self.0.store((n_changes + 1) * 4 + level as u64, SeqCst);
     }
 
-    /// Runs something; says what was promised from its beginning to its end.
+    /// Runs something. Returns the promise that held from its beginning to its end.
     fn during<T>(&self, work: impl FnOnce() -> T) -> (T, Level) {
         let before = self.0.load(SeqCst);
         let done = work();
@@ -84,16 +84,16 @@ impl Promise {
     }
 }
 
-/// What must be there after the kill.
+/// The data that must be there after the kill.
 #[derive(Debug, Default)]
 struct Known {
-    /// Of each key that counts: the least, and the most that it may be.
+    /// The bounds of each key that counts: the least and the most.
     counts: BTreeMap<String, (i64, i64)>,
-    /// What was pushed to the queue and must be there, unless it was popped.
+    /// Elements that were pushed to the queue and must be there, unless they were popped.
     pushed: BTreeSet<String>,
-    /// What was popped: whether it must not be there again.
+    /// Elements that were popped, and whether they must not be there again.
     popped: BTreeMap<String, bool>,
-    /// When a lease ends.
+    /// The ends of leases.
     leases: BTreeMap<String, (String, i64)>,
 }
 
@@ -127,7 +127,7 @@ impl Life {
         }
     }
 
-    /// Lets clients of the server go to work.
+    /// Starts clients of the server.
     fn begin<'s>(&'s self, scope: &'s Scope<'s, '_>, server: &Server, dice: &mut Dice) {
         for nth in 0..N_WORKERS {
             let (client, dice) = (server.connect(), Dice(dice.roll(1 << 40) as u64));
@@ -148,7 +148,7 @@ fn number(reply: &Reply) -> i64 {
     }
 }
 
-/// Ends with the server.
+/// The error that ends a client with its server.
 type Gone = std::io::Error;
 
 struct Worker<'l> {
@@ -178,7 +178,7 @@ impl Worker<'_> {
         note(&mut self.life.known.lock().expect("nobody panics with it"));
     }
 
-    /// Counts a key on by some command.
+    /// Increments a key by some command.
     fn count(&mut self, key: &str, words: &[&str]) -> Result<(), Gone> {
         self.known(|known| {
             let most = known.counts.get(key).map_or(0, |&(_, most)| most);
@@ -189,7 +189,7 @@ impl Worker<'_> {
         if level >= Level::No {
             self.known(|known| known.at_least(key, count));
         } else if self.dice.percent(20) {
-            // What it tells of is on disk. Where nothing is synced, it waits in vain.
+            // Data that WAITAOF confirms is on disk. Where nothing is synced, it waits in vain.
             let promise = &self.life.promise;
             let client = &mut self.client;
             let (reply, level) = promise.during(|| client.try_command(&["WAITAOF", "1", "0", "50"]));
@@ -226,7 +226,7 @@ impl Worker<'_> {
                 self.count(&key, &["RPUSH", &key, "element"])
             }
             5 => {
-                // No two are alike, over all lives.
+                // No two are equal, over all lives.
                 let (reply, _) = self.run(&["INCR", "ids"])?;
                 let id = format!("id:{nth}:{}:{}", number(&reply), self.dice.roll(1 << 30));
                 let (_, level) = self.run(&["LPUSH", "queue", &id])?;
@@ -280,13 +280,13 @@ impl Worker<'_> {
     }
 }
 
-/// A library of a worker's own, with a function that tells a number.
+/// Returns a library of a worker, with a function that returns a number.
 fn library(nth: usize, number: i64) -> String {
     let function = format!("redis.register_function{{function_name='f{nth}', callback=function() return");
     format!("#!lua name=l{nth}\n{function} {number} end, flags={{'no-writes'}}}}")
 }
 
-/// How far what is counted under a key has come.
+/// Returns the count that a key has reached.
 fn count_of(client: &mut Client, key: &str) -> i64 {
     let (kind, nth) = key.split_once(':').expect("its name says what counts");
     match kind {
@@ -299,7 +299,7 @@ fn count_of(client: &mut Client, key: &str) -> i64 {
     }
 }
 
-/// Pops what others push, and waits for it.
+/// Waits for pushed elements and pops them.
 fn pop(life: &Life, mut client: Client) {
     loop {
         let (reply, level) = life.promise.during(|| client.try_command(&["BRPOP", "queue", "0"]));
@@ -310,7 +310,7 @@ fn pop(life: &Life, mut client: Client) {
     assert!(life.is_over.load(SeqCst), "the server closes a connection");
 }
 
-/// Changes what can be changed while clients work, until they have done so much.
+/// Changes settings and files while clients work, until they have done `n_steps` steps.
 fn disturb(life: &Life, mut client: Client, mut level: Level, (dice, n_steps): (&mut Dice, usize)) {
     let is_enough = || life.n_done.load(SeqCst) >= n_steps;
     let calm = dice.percent(20);
@@ -335,8 +335,7 @@ fn disturb(life: &Life, mut client: Client, mut level: Level, (dice, n_steps): (
             _ => {
                 life.promise.set(Level::Off);
                 assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
-                // A rewrite that was under way counts a moment after it has ended, and would pass for the
-                // base.
+                // A rewrite in progress is counted a moment after its end, and could pass for the base.
                 let mut is_idle = || figure(&mut client, "aof_rewrite_in_progress") == 0;
                 until("it is off, and nothing is rewritten", || is_enough() || is_idle());
                 if is_enough() {
@@ -354,7 +353,7 @@ fn disturb(life: &Life, mut client: Client, mut level: Level, (dice, n_steps): (
     }
 }
 
-/// Looks whether the next server has what was promised.
+/// Checks whether the next server has the promised data.
 fn look(client: &mut Client, known: &Known) {
     let value = |client: &mut Client, key: &str| number(&client.command(&["GET", key]));
     for (key, &(least, most)) in &known.counts {
@@ -391,7 +390,8 @@ fn look(client: &mut Client, known: &Known) {
     assert!(missing.len() <= N_POPPERS, "pushed, and popped by nobody: {missing:?}");
 }
 
-/// What the server has is what the next one must have at least: it has been killed before, and is on disk.
+/// Returns the data that the next server must have at least. The server has been killed before, so the data
+/// is on disk.
 fn take_stock(client: &mut Client) -> Known {
     let mut known = Known::default();
     for nth in 0..N_WORKERS {
@@ -418,7 +418,7 @@ fn what_was_promised_outlives_every_kill() {
     let home = Home::new();
     let mut before: Option<Known> = None;
     for nth in 0..n_kills() {
-        // Each life's choices can be made again without those before it.
+        // The choices of each life can be repeated without those before it.
         let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(nth as u64));
         let level = *dice.pick(&Level::LOGGED);
         let threads = *dice.pick(&["1", "2", "4"]);
@@ -459,7 +459,7 @@ fn what_was_promised_outlives_every_kill() {
     home.check_after_kill();
 }
 
-/// How a server ends with all that it has.
+/// A way in which a server ends without loss of data.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Signal(&'static str),
@@ -488,7 +488,7 @@ impl End {
     }
 }
 
-/// A server that has ended when this goes, also when a test panics: its clients would work for ever.
+/// Ends its server when dropped, also by a panic, because its clients would work for ever.
 struct Ended<'s>(&'s mut Server);
 
 impl Drop for Ended<'_> {
@@ -497,10 +497,10 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Asks for an end that does not come, because its snapshot cannot be written or it is called off. All who
-/// waited for that go on.
+/// Requests an end that fails, because its snapshot cannot be written or because it is called off. All
+/// clients that waited for the end continue.
 fn end_in_vain(server: &Server, control: &mut Client, life: &Life, end: End, fails: bool) {
-    // Forced, it would end.
+    // With FORCE it would end.
     let End::Command("SHUTDOWN" | "SHUTDOWN SAVE") = end else { return };
     let set = |control: &mut Client, name: &str, value: &str| {
         assert_eq!(control.command(&["CONFIG", "SET", name, value]).to_string(), "+OK");
@@ -523,8 +523,8 @@ fn end_in_vain(server: &Server, control: &mut Client, life: &Life, end: End, fai
     until("clients go on", || life.n_done.load(SeqCst) > n_before + 4 * N_WORKERS);
 }
 
-/// From the cut of the last snapshot on writes went on, were answered, and were lost with the process; so was
-/// what others had read of them.
+/// After the cut of the last snapshot, writes used to continue and were answered. They were lost with the
+/// process, and so were values that other clients had read.
 fn what_was_answered_outlives_every_end(settings: &[&str], saves: bool) {
     let seed = dice::seed();
     println!("BRAID_SEED={seed}");
@@ -545,7 +545,7 @@ fn what_was_answered_outlives_every_end(settings: &[&str], saves: bool) {
         if let Some(known) = &before {
             look(&mut client, known);
         }
-        // Of so many, it takes a while to save them.
+        // Saving this many keys takes a while.
         assert_eq!(ask(&mut client, "DEBUG POPULATE 500 filler"), "+OK");
         assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 100"), "+OK");
         let life = Life::new(Level::Always, take_stock(&mut client));

@@ -1,11 +1,11 @@
-//! Many databases: those that hold nothing cost nothing, and commands find their way in all of them.
+//! Many databases: empty ones cost nothing, and commands work in all of them.
 
 use crate::support::{
     Client, Server,
     crowd::{ask, figure, until},
 };
 
-/// So many databases have keys.
+/// The number of databases with keys.
 const MANY: usize = 3000;
 
 fn send_all(client: &mut Client, commands: &[String]) {
@@ -20,13 +20,13 @@ fn send_all(client: &mut Client, commands: &[String]) {
     }
 }
 
-/// The lines of INFO that tell of databases.
+/// Returns the lines of INFO about databases.
 fn keyspace(client: &mut Client) -> Vec<String> {
     let info = client.command(&["INFO", "keyspace"]).text().expect("INFO answers text");
     info.lines().skip(1).map(str::to_owned).collect()
 }
 
-/// The numbers of keys of all databases that have some.
+/// Returns the numbers of keys of all databases that have some.
 fn n_keys(client: &mut Client) -> Vec<(usize, usize)> {
     let of_line = |line: &String| {
         let (db, rest) = line.strip_prefix("db")?.split_once(":keys=")?;

@@ -10,14 +10,14 @@ use crate::support::{
     crowd::{Meeting, ask, crowd, laid_out, tell, until},
 };
 
-/// More and fewer threads than cores, one shard and many.
+/// More and fewer threads than cores, with one shard and many.
 const LAYOUTS: [(usize, usize); 4] = [(1, 16), (2, 1), (2, 1024), (8, 1024)];
 
-// Time is advanced by a millisecond more than a key has to live: at its deadline a key still lives, as in
+// Time is advanced by a millisecond more than a key's lifetime: at its deadline a key still lives, as in
 // Redis.
 
-/// After one client has seen a key expired, no client sees it alive, nor any other key with the same
-/// deadline.
+/// After one client has seen a key expired, no client sees it alive. The same holds for any other key with
+/// the same deadline.
 #[test]
 fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
     const ROUNDS: usize = 12;
@@ -34,8 +34,8 @@ fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
                     let Reply::Array(time) = time else { panic!("TIME answers an array") };
                     let part = |n: usize| time[n].text().expect("digits").parse::<u64>().expect("digits");
                     let deadline = part(0) * 1000 + part(1) / 1000 + 10;
-                    // All at once: what is set in the very millisecond of its deadline is gone at once, and
-                    // what was set before lives on in it.
+                    // All keys are set at once. A key that is set in the millisecond of its deadline is gone
+                    // at once, but one that was set earlier lives in that millisecond.
                     let values = keys.iter().map(|key| format!(" {key} v")).collect::<String>();
                     assert_eq!(ask(client, &format!("MSETEX {}{values} PXAT {deadline}", keys.len())), ":1");
                 }
@@ -59,8 +59,8 @@ fn after_one_client_has_seen_an_expiry_every_client_sees_it() {
     }
 }
 
-/// Where nobody has told a shard of the time yet, it used to count from 1970, and elsewhere from when the
-/// shard or the client was last busy.
+/// A shard without a time yet used to count from 1970. Elsewhere the count began when the shard or the client
+/// was last busy.
 #[test]
 fn a_very_long_value_lives_as_long_as_it_is_told_to() {
     let long = "x".repeat(5 << 20);
@@ -170,7 +170,7 @@ fn keys_expire_without_being_asked_for() {
     }
 }
 
-/// Small and large hashes, with fields that stay and without.
+/// Small and large hashes, with and without permanent fields.
 #[test]
 fn fields_expire_without_being_asked_for() {
     const N_HASHES: usize = 50;
@@ -193,7 +193,7 @@ fn fields_expire_without_being_asked_for() {
             assert_eq!(ask(client, "HGETALL h7"), ask(client, "HGETALL h8"));
         });
         let mut client = server.connect();
-        // What was removed field by field; a hash without fields that stay goes as a whole.
+        // Fields that were removed one by one. A hash without permanent fields is removed as a whole.
         let n_at_least = 3 * 2 * N_HASHES;
         until("expired fields are removed", || {
             let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text").to_owned();
@@ -204,7 +204,7 @@ fn fields_expire_without_being_asked_for() {
     }
 }
 
-/// Either PERSIST comes first, and the key lives, or the deadline does, and PERSIST finds nothing.
+/// If PERSIST comes first, the key lives. If the deadline comes first, PERSIST finds nothing.
 #[test]
 fn persist_and_the_deadline_agree_on_who_came_first() {
     for layout in LAYOUTS {
@@ -233,7 +233,7 @@ fn persist_and_the_deadline_agree_on_who_came_first() {
     }
 }
 
-/// A key that has expired has no deadline to keep: what is set after that lives on.
+/// An expired key has no deadline to keep: a value that is set afterwards lives on.
 #[test]
 fn set_keepttl_keeps_no_deadline_that_has_passed() {
     for layout in LAYOUTS {
@@ -268,8 +268,8 @@ fn set_keepttl_keeps_no_deadline_that_has_passed() {
     }
 }
 
-/// As large as the argument goes, and again: time stops at the end of what can be counted, and the server
-/// serves on.
+/// Advances time by the largest argument, and again. Time stops at its upper bound, and the server continues
+/// to serve.
 #[test]
 fn time_advanced_beyond_all_bounds_stops_nobody() {
     let server = laid_out((2, 16));

@@ -1,24 +1,23 @@
 //! Sends the same random commands to Braid and to redis-server 7.0, which must answer alike.
 //!
-//! An episode is what two clients, in RESP2 and RESP3, send to an empty server: a thousand commands with
-//! valid and invalid arguments from a grammar (`differential/families.rs`), on few keys, so that types clash,
-//! transactions are broken by the other client's writes, and values outgrow their encodings. In between
-//! everything that is stored is compared. When the servers differ, the episode is shortened to the steps that
+//! An episode is the sequence of commands that two clients, in RESP2 and RESP3, send to an empty server. A
+//! grammar (`differential/families.rs`) makes a thousand commands with valid and invalid arguments on few
+//! keys. So types clash, the other client's writes break transactions, and values outgrow their encodings. In
+//! between, all stored data is compared. When the servers differ, the episode is reduced to the steps that
 //! matter, and its seed is printed.
 //!
-//! The episodes are always the same, unless they are told otherwise: `make compat-fuzz` searches on with
-//! others. What is known to be wrong in redis-server itself is avoided, and named in
-//! `differential/oracle.rs`.
+//! The episodes are always the same by default. `make compat-fuzz` searches with others. Known faults of
+//! redis-server itself are avoided, and named in `differential/oracle.rs`.
 //!
 //! | variable | is |
 //! |---|---|
 //! | `BRAID_DIFF_SEED` | the seed of the first episode, 1 if not set; the next ones follow it |
-//! | `BRAID_DIFF_COMMANDS` | how many commands to send, about |
-//! | `BRAID_DIFF_SECONDS` | how long to go on, in place of a number of commands |
-//! | `BRAID_DIFF_FAMILY` | the family that most commands are to be of |
-//! | `BRAID_DIFF_FAILURES` | how many differences to look for before the test fails, 1 if not set |
+//! | `BRAID_DIFF_COMMANDS` | the approximate number of commands |
+//! | `BRAID_DIFF_SECONDS` | the duration, in place of a number of commands |
+//! | `BRAID_DIFF_FAMILY` | the family of most commands |
+//! | `BRAID_DIFF_FAILURES` | the number of differences after which the test fails, 1 if not set |
 //! | `BRAID_COMPAT_SERVER` | a program to test in Braid's place: `redis-server` tests the table itself |
-//! | `BRAID_REQUIRE_REDIS` | set to 1: without a redis-server 7.0 the test fails. Else it says so, and passes |
+//! | `BRAID_REQUIRE_REDIS` | if 1, the test fails without a redis-server 7.0. Otherwise it prints a note and passes |
 
 mod episode;
 mod families;
@@ -51,13 +50,13 @@ use shrink::shrink;
 use step::{Difference, Step};
 use table::{Missing, Table};
 
-/// How many commands a test sends if nothing else is said.
+/// The default number of commands of a test.
 const N_COMMANDS: u64 = 600_000;
 
-/// After how many rows everything that is stored is compared.
+/// The number of rows after which all stored data is compared.
 const INSPECTION_ROWS: usize = 250;
 
-/// How many databases the clients use.
+/// The number of databases that the clients use.
 const N_DBS: usize = 3;
 
 #[test]
@@ -70,13 +69,13 @@ fn one_shard_answers_as_redis_does() {
     compare(&["--io-threads", "1", "--shards", "1"]);
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn variable<T: FromStr>(name: &str) -> Option<T> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-/// When a test has done enough.
+/// The point at which a test has done enough.
 enum Extent {
     Commands(u64),
     Until(Instant),
@@ -98,12 +97,13 @@ impl Extent {
     }
 }
 
-/// Plays episodes until there were enough commands, or differences.
+/// Plays episodes until there are enough commands or differences.
 fn compare(args: &[&str]) {
     if !has_reference("differential") {
         return;
     }
-    // With redis-server in Braid's place nothing may differ: what does is chance, which the table must say.
+    // With redis-server in Braid's place nothing may differ. A difference is chance, and the table must say
+    // so.
     let mut pair = match Server::compat_program() {
         Some(program) => Pair::start(&program, &[], REFERENCE),
         None => Pair::start(env!("CARGO_BIN_EXE_braid-server"), args, REFERENCE),
@@ -116,7 +116,7 @@ fn compare(args: &[&str]) {
     let n_wanted = variable("BRAID_DIFF_FAILURES").unwrap_or(1);
     let first_seed = variable("BRAID_DIFF_SEED").unwrap_or(1);
     println!("seed {first_seed}, {}", args.join(" "));
-    // By the command that was answered differently.
+    // Reports by the command that was answered differently.
     let mut reports: BTreeMap<String, String> = BTreeMap::new();
     let (mut n_commands, mut seed) = (0, first_seed);
     while !extent.is_reached(n_commands) && reports.len() < n_wanted {
@@ -132,13 +132,13 @@ fn compare(args: &[&str]) {
     assert!(reports.is_empty(), "{}", reports.into_values().collect::<Vec<_>>().join("\n"));
 }
 
-/// Braid has every command that the table sends: else what is compared would shrink in silence.
+/// Checks that Braid has every command of the table. Otherwise the comparison would shrink unnoticed.
 fn check_missing(missing: &Missing) {
     assert!(missing.families.is_empty(), "Braid must have the families {:?}", missing.families);
     assert!(missing.commands.is_empty(), "Braid must have {:?}", missing.commands);
 }
 
-/// Plays one episode; `steps` are those that were played, up to the difference if there is one.
+/// Plays one episode. `steps` receives the steps that were played, up to the first difference.
 fn play_episode(
     pair: &mut Pair,
     seed: u64,
@@ -173,7 +173,7 @@ fn play(pair: &mut Pair, steps: &mut Vec<Step>, further: Vec<Step>) -> Result<Ve
     })
 }
 
-/// Compares everything that is stored.
+/// Compares all stored data.
 fn inspect(pair: &mut Pair, steps: &mut Vec<Step>) -> Result<(), Difference> {
     for db in 0..N_DBS {
         let select = Step::inspect(&[b"SELECT", db.to_string().as_bytes()], Same::Letter);
@@ -203,7 +203,7 @@ fn bulk(reply: &Reply) -> Option<&[u8]> {
     }
 }
 
-/// How to read all of a value.
+/// Returns the steps that read all of a value.
 fn content(key: &[u8], kind: &Reply) -> Vec<Step> {
     match kind.text().as_deref() {
         Some("string") => vec![Step::inspect(&[b"GET", key], Same::Letter)],
@@ -219,7 +219,7 @@ fn content(key: &[u8], kind: &Reply) -> Vec<Step> {
     }
 }
 
-/// The command that is answered differently, and how, as shortly as can be found out.
+/// Describes the command with different replies, and the shortest known way to it.
 fn report(pair: &mut Pair, seed: u64, steps: Vec<Step>, difference: Difference) -> (String, String) {
     let last = steps[steps.len().saturating_sub(30)..].to_vec();
     let (heading, steps, difference) = match shrink(pair, steps) {
@@ -239,7 +239,7 @@ fn report(pair: &mut Pair, seed: u64, steps: Vec<Step>, difference: Difference) 
     (command, report)
 }
 
-/// The lines of a reply around the first that another one does not have.
+/// Returns the lines of a reply around the first that another one lacks.
 fn excerpt(reply: &str, other: &str) -> String {
     const N_LINES: usize = 40;
     let differs = reply.lines().zip(other.lines()).position(|(line, other)| line != other).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! DEBUG DIGEST and DIGEST-VALUE: equal for equal data, in whatever order it came and however it is stored.
+//! DEBUG DIGEST and DIGEST-VALUE: equal for equal data, whatever its order of arrival and encoding.
 
 use crate::support::{Client, crowd::laid_out};
 
@@ -16,7 +16,7 @@ fn value_digest(client: &mut Client, key: &str) -> String {
 /// Commands that make a value.
 type Way = &'static [&'static str];
 
-/// Ways to the same value, and ways to others.
+/// Ways to the same value, and ways to different ones.
 const VALUES: &[(&[Way], &[Way])] = &[
     (
         &[&["SET k 1234"], &["SET k 12", "APPEND k 34"], &["SET k x", "SET k 1234"]],

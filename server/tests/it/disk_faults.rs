@@ -1,6 +1,6 @@
-//! What a disk that is full, broken or slow does to clients, and to what the next server finds.
+//! The effects of a full, broken or slow disk on clients and on the next server's data.
 //!
-//! `DEBUG AOF-FAIL` has operations fail or wait, so nothing here depends on how long anything takes.
+//! `DEBUG AOF-FAIL` makes operations fail or wait, so nothing here depends on timing.
 
 use std::fs::{self, OpenOptions};
 
@@ -10,12 +10,12 @@ use crate::support::{
     home::{Home, until_accepted, until_refused},
 };
 
-/// Has operations on the append-only file fail or wait from now on.
+/// Makes operations on the append-only file fail or wait from now on.
 fn fail(client: &mut Client, operation: &str, fault: &str) {
     assert_eq!(ask(client, &format!("DEBUG AOF-FAIL {operation} {fault} 1 1000000")), "+OK");
 }
 
-/// The same for one operation, which is the `nth` of its kind from now on.
+/// Makes one operation fail: the `nth` of its kind from now on.
 fn fail_once(client: &mut Client, operation: &str, nth: usize) {
     assert_eq!(ask(client, &format!("DEBUG AOF-FAIL {operation} EIO {nth} 1")), "+OK");
 }
@@ -26,7 +26,7 @@ fn info(client: &mut Client, field: &str) -> String {
     found.unwrap_or_else(|| panic!("there is no {field}"))
 }
 
-/// Waits until a rewrite has ended and is counted, which it is a moment after writes are accepted again.
+/// Waits until a rewrite has ended and is counted. This happens a moment after writes are accepted again.
 fn await_rewrite(client: &mut Client) {
     until("it is rewritten", || figure(client, "aof_rewrite_in_progress") == 0);
 }
@@ -73,7 +73,7 @@ fn what_is_on_its_way_when_the_disk_fills_up_has_room() {
         assert_eq!(ask(&mut control, "SET before 1"), "+OK");
         until_refused(&mut control);
         fail(&mut control, "RESERVE", "NONE");
-        // Nothing waits to be written, and all the same it is noticed that there is room.
+        // Nothing waits to be written, and the server still notices the space.
         until_accepted(&mut control);
         assert_eq!(ask(&mut control, "SET later 1"), "+OK");
         home.found_after_kill(server, &args, &[]);
@@ -89,7 +89,7 @@ fn what_could_not_be_synced_is_acknowledged_only_when_a_new_base_has_it() {
         let (mut control, mut writer) = (server.connect(), server.connect());
         assert_eq!(ask(&mut control, "SET before 1"), "+OK");
         fail(&mut control, "BASE", "HOLD");
-        // To sync once more would succeed, as the system does not tell it twice.
+        // A second sync would succeed, because the system reports a failure only once.
         fail_once(&mut control, "SYNC", 1);
         writer.send(&["SET", "later", "1"]);
         until_refused(&mut control);
@@ -132,7 +132,8 @@ fn a_failed_sync_under_everysec_is_mended_by_itself() {
     home.found_after_kill(server, &args, &[]);
 }
 
-/// The old increment's sync fails where a rewrite begins: nobody may take the next one's success for its own.
+/// The old increment's sync fails at the beginning of a rewrite. A success of the next increment must not
+/// count for it.
 #[test]
 fn a_sync_that_fails_where_a_rewrite_begins_is_mended_by_itself() {
     let home = Home::new();
@@ -160,7 +161,7 @@ fn a_sync_that_fails_after_the_cut_of_a_rewrite_is_not_mended_by_its_base() {
     fail(&mut control, "BASE", "HOLD");
     ask(&mut control, "BGREWRITEAOF");
     until("there is a new increment", || home.parts(".incr.aof").len() == 2);
-    // What was synced for the cut is past.
+    // The syncs for the cut are over.
     assert_eq!(ask(&mut control, "INCR counter"), ":1");
     fail_once(&mut control, "SYNC", 1);
     writer.send(&["SET", "later", "1"]);
@@ -196,7 +197,7 @@ fn while_a_sync_takes_long_only_those_wait_who_asked_for_it() {
     }
 }
 
-/// Cuts the end off what was written last.
+/// Cuts the end off the last write.
 fn tear(home: &Home) {
     let has_end = |bytes: &[u8]| bytes.windows(4).any(|word| word == b"torn");
     let mut parts = home.parts(".incr.aof");
@@ -207,12 +208,11 @@ fn tear(home: &Home) {
     file.set_len(text.len() as u64 - 3).expect("it can be cut");
 }
 
-/// Each step of a rewrite fails in turn. What comes after that is added to files that hold, also if its end
-/// is torn.
+/// Each step of a rewrite fails in turn. Later writes go to files that are valid, even if their end is torn.
 #[test]
 fn a_rewrite_that_fails_leaves_files_that_hold() {
-    // Before the snapshot's end: the new increment, then the manifest. After it: the base's name, then the
-    // manifest.
+    // Before the end of the snapshot: the new increment, then the manifest. After it: the base's name, then
+    // the manifest.
     let steps = [
         (false, "CREATE", 1),
         (false, "SYNC", 2),
@@ -245,7 +245,7 @@ fn a_rewrite_that_fails_leaves_files_that_hold() {
             until("the new increment is named", || {
                 fs::read_to_string(&manifest).is_ok_and(|text| text.contains(".2.incr.aof"))
             });
-            // It is written to: all is done that comes with the cut.
+            // A record is written to it, so all work of the cut is done.
             assert_eq!(ask(&mut control, "INCR counter"), ":1");
             fail_once(&mut control, operation, nth);
         }
@@ -273,7 +273,7 @@ fn a_rewrite_that_fails_leaves_files_that_hold() {
     }
 }
 
-/// Each of these units is in a frame of its own.
+/// Writes units, each in a frame of its own.
 fn write_units(home: &Home) {
     let server = home.serve(&["--appendfsync", "always"]);
     let mut client = server.connect();
@@ -285,7 +285,7 @@ fn write_units(home: &Home) {
     server.stop();
 }
 
-/// What a server has of them: the first few, each whole.
+/// Returns how many of these units a server has. They must be the first ones, and whole.
 fn n_units(client: &mut Client) -> usize {
     let values = ask(client, "MGET a b c d");
     let whole = [
@@ -300,7 +300,7 @@ fn n_units(client: &mut Client) -> usize {
     n_units
 }
 
-/// How far apart the places are that are tried: `BRAID_STRIDE=1` tries them all.
+/// The distance between the offsets under test. `BRAID_STRIDE=1` tests them all.
 fn stride() -> usize {
     std::env::var("BRAID_STRIDE").map_or(7, |stride| stride.parse().expect("BRAID_STRIDE is a number"))
 }
@@ -376,7 +376,7 @@ fn config_set_says_that_the_file_cannot_be_begun_and_keeps_nobody_waiting() {
         assert!(!ask(&mut control, "CONFIG GET maxclients").contains("321"));
         fail(&mut control, operation, "NONE");
     }
-    // While the disk takes its time, others are served by the same thread.
+    // While the disk is slow, the same thread serves other clients.
     fail(&mut control, "CREATE", "HOLD");
     for leaves in [true, false] {
         let mut asking = server.connect();
@@ -399,7 +399,7 @@ fn config_set_says_that_the_file_cannot_be_begun_and_keeps_nobody_waiting() {
     until("it has its base", || figure(&mut control, "aof_rewrites") == 1);
     assert_eq!(ask(&mut control, "CONFIG SET appendonly no"), "+OK");
     until("it has ended", || !ask(&mut control, "INFO persistence").contains("aof_current_size"));
-    // As in Redis, a transaction has it begun when that is over.
+    // As in Redis, the file is begun at the end of a transaction that turns it on.
     for (words, reply) in [("MULTI", "+OK"), ("CONFIG SET appendonly yes", "+QUEUED"), ("EXEC", "[+OK]")] {
         assert_eq!(ask(&mut control, words), reply);
     }
@@ -431,8 +431,8 @@ fn config_set_begins_the_file_while_a_snapshot_is_taken_and_in_the_place_of_one_
     assert_eq!(ask(&mut home.serve(&[]).connect(), "DBSIZE"), ":2");
 }
 
-/// Who waits for the file waits while it is scheduled or in progress: between a failed attempt and the next
-/// it was neither.
+/// The file is scheduled or in progress for any observer that waits for it. Between a failed attempt and the
+/// next one it used to be neither.
 #[test]
 fn a_file_that_could_not_begin_is_scheduled_until_it_does() {
     let home = Home::new();
@@ -455,8 +455,9 @@ fn a_file_that_could_not_begin_is_scheduled_until_it_does() {
     assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
 }
 
-/// A folder that is full or may not be written in, or from which nothing more can be opened, was taken for a
-/// file that cannot be appended to: all writes were refused until a rewrite succeeded.
+/// Three conditions used to be taken for a file that cannot be appended to. These are a full folder, one
+/// without write permission, and a lack of descriptors. Then all writes were refused until a rewrite
+/// succeeded.
 #[test]
 fn a_rewrite_that_cannot_make_its_files_keeps_nobody_from_writing() {
     let faults = ["EROFS", "ENOSPC", "EDQUOT", "EIO"];
@@ -494,8 +495,8 @@ fn a_rewrite_that_cannot_make_its_files_keeps_nobody_from_writing() {
     }
 }
 
-/// An open file takes appends wherever its folder is; no new folder is made in its place, since it would lack
-/// the other parts.
+/// An open file accepts appends even if its folder has moved. No new folder is made in its place, because it
+/// would lack the other parts.
 #[test]
 fn a_rewrite_in_a_folder_that_was_moved_keeps_nobody_from_writing() {
     let home = Home::new();
@@ -516,8 +517,8 @@ fn a_rewrite_in_a_folder_that_was_moved_keeps_nobody_from_writing() {
     home.found_after_kill(server, &[], &[]);
 }
 
-/// The time is to stand in the first line, for which the file is made anew: where that is not possible, it
-/// stands behind that.
+/// The first line must contain the time, so the file is made anew. Where that is impossible, the time comes
+/// after the first line.
 #[test]
 fn timestamps_in_a_folder_where_nothing_can_be_made_keep_nobody_from_writing() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What Braid dumps, redis-server 7.0 restores, and the other way round: every type, in every form.
+//! redis-server 7.0 restores Braid's dumps and Braid restores its dumps: every type, in every form.
 
 use crate::support::{
     reference::{REFERENCE, has_reference},
@@ -27,7 +27,7 @@ fn values_go_to_redis_and_come_from_there() {
             assert!(expected == found, "{shown}:\n{expected}\nis restored as\n{found}");
             let (expected, found) = (sides[to].encoding("made"), sides[to].encoding("restored"));
             assert_eq!(expected, found, "{shown}");
-            // And back again.
+            // Back to the first server.
             let payload = sides[to].dump("restored");
             assert_eq!(sides[from].restore("back", &payload).to_string(), "+OK", "{shown}");
             assert!(sides[from].contents("made") == sides[from].contents("back"), "{shown} comes back");
@@ -35,7 +35,7 @@ fn values_go_to_redis_and_come_from_there() {
     }
 }
 
-/// A large set's zeros have signs, which those of a small set lack. The highest member is dumped first.
+/// The zeros of a large set have signs, and those of a small set do not. The highest member is dumped first.
 #[test]
 fn a_restored_sorted_set_keeps_the_sign_of_zero() {
     let mut programs = vec![env!("CARGO_BIN_EXE_braid-server")];
@@ -69,7 +69,7 @@ fn a_restored_sorted_set_keeps_the_sign_of_zero() {
     }
 }
 
-/// Redis 7.0 has no deadlines of fields: it refuses what it would not understand.
+/// Redis 7.0 has no deadlines of fields, so it refuses such payloads.
 #[test]
 fn redis_refuses_hashes_whose_fields_have_deadlines() {
     if !has_reference("dumps") {
@@ -87,7 +87,7 @@ fn redis_refuses_hashes_whose_fields_have_deadlines() {
     assert_eq!(redis.restore("restored", &payload).to_string(), "+OK");
 }
 
-/// What is wrong with a payload, in which key, and where, for whoever has the log tell details.
+/// The log names the fault of a payload, its key and its place, if details are logged.
 #[test]
 fn a_payload_that_is_refused_is_explained_in_the_log() {
     let mut side = Side::of(crate::support::Server::start_program(

@@ -1,4 +1,4 @@
-//! The append-only file: what a client was told is there after the server was killed, whatever goes on
+//! The append-only file: confirmed data is there after the server was killed, whatever else happens
 //! meanwhile.
 
 use std::{
@@ -18,7 +18,7 @@ use braid_protocol::request::write_request;
 const N_CLIENTS: usize = 4;
 const N_ACCOUNTS: usize = 8;
 
-/// Counts and moves sums between accounts until the server is gone; says how far it has counted.
+/// Counts and moves sums between accounts until the server is gone. Returns the last count.
 fn work(client: &mut Client, nth: usize, n_done: &AtomicUsize) -> i64 {
     let (counter, mut counted) = (format!("counter:{nth}"), 0);
     loop {
@@ -35,7 +35,7 @@ fn work(client: &mut Client, nth: usize, n_done: &AtomicUsize) -> i64 {
     }
 }
 
-/// Has clients write, and kills the server in the middle; then looks at what the next one has.
+/// Lets clients write, kills the server meanwhile, and checks the data of the next one.
 fn kill_under_writes(home: &Home, args: &[&str], rewrites: bool) {
     let server = home.serve(args);
     let before: Vec<i64> = counters(&mut server.connect());
@@ -67,9 +67,9 @@ fn kill_under_writes(home: &Home, args: &[&str], rewrites: bool) {
     for ((nth, after), (counted, before)) in
         counters(&mut client).into_iter().enumerate().zip(counted.into_iter().zip(before))
     {
-        // One more may have been done and not answered.
+        // One more may have run without a reply.
         let (least, most) = (counted.max(before), counted.max(before) + 1);
-        // While a sync is under way `everysec` does not wait until what it answers is written.
+        // Under `everysec` no reply waits for its record during a sync.
         let least = if args.contains(&"everysec") { before } else { least };
         assert!(
             (least..=most).contains(&after),
@@ -109,7 +109,7 @@ fn what_was_answered_outlives_a_kill_while_the_file_is_rewritten() {
         for _ in 0..3 {
             kill_under_writes(&home, &["--appendfsync", fsync, "--io-threads", "4"], true);
         }
-        // One that was not named in the manifest before the kill gives its place to the next.
+        // A base that no manifest named before the kill gives its place to the next.
         assert!((1..=2).contains(&home.parts(".base.rdb").len()));
         assert!(home.parts(".rdb").iter().all(|path| !path.to_string_lossy().contains("temp-")));
     }
@@ -180,7 +180,7 @@ fn a_torn_end_is_dropped_and_damage_is_refused() {
     file.set_len(whole.len() as u64 - 3).expect("it can be cut");
     let refusal = home.refusal(&["--aof-load-truncated", "no"]);
     assert!(refusal.contains("ends in the middle of what begins at byte"), "{refusal}");
-    // Twice: what was dropped must not come back.
+    // Twice: dropped data must not come back.
     for _ in 0..2 {
         let server = home.serve(&[]);
         let mut client = server.connect();
@@ -189,7 +189,7 @@ fn a_torn_end_is_dropped_and_damage_is_refused() {
         server.stop();
     }
     let at = whole.len() / 2 - 10;
-    // Behind it stands that it was synced.
+    // A later frame says that it was synced.
     let server = home.serve(&[]);
     let mut client = server.connect();
     ask(&mut client, "CONFIG SET appendfsync always");
@@ -203,7 +203,7 @@ fn a_torn_end_is_dropped_and_damage_is_refused() {
     assert!(refusal.contains("is damaged at byte"), "{refusal}");
 }
 
-/// It used to be taken for a torn end, where nothing later had said that it was on disk.
+/// It used to be taken for a torn end if no later frame called it safe.
 #[test]
 fn damage_in_a_file_that_was_closed_is_refused_however_it_was_synced() {
     for fsync in ["no", "everysec", "always"] {
@@ -228,8 +228,8 @@ fn damage_in_a_file_that_was_closed_is_refused_however_it_was_synced() {
     }
 }
 
-/// Entries that are pending, and were deleted or trimmed, are in a base of commands; what they leave behind
-/// is as it was.
+/// A base of commands has pending entries that were deleted or trimmed. The figures of the stream stay as
+/// they were.
 #[test]
 fn pending_entries_that_are_gone_are_in_a_base_of_commands() {
     let home = Home::new();
@@ -257,7 +257,7 @@ fn pending_entries_that_are_gone_are_in_a_base_of_commands() {
             let pending = ask(&mut client, "XPENDING stream group");
             assert!(pending.starts_with("[:5 "), "{pending}");
             let whole = ask(&mut client, "XINFO STREAM stream");
-            // How the entries lie in memory may change.
+            // The layout of the entries in memory may change.
             let known = ["length", "last-generated-id", "max-deleted-entry-id", "entries-added"];
             let words: Vec<&str> = whole.split_whitespace().collect();
             let told = known.map(|name| {
@@ -273,8 +273,8 @@ fn pending_entries_that_are_gone_are_in_a_base_of_commands() {
     }
 }
 
-/// A script that has written half of what it is to write: whoever stops the server waits for it, unless it
-/// takes too long, and then nothing of it is there again. It used to be cut off, and its half was logged.
+/// A stop of the server waits for a script that has written half of its data. If the script takes too long,
+/// none of its writes are there afterwards. It used to be cut off, with half of it logged.
 #[test]
 fn a_script_that_runs_when_the_server_stops_is_there_whole_or_not_at_all() {
     const HALF: &str =
@@ -334,7 +334,7 @@ fn the_single_file_of_an_older_server_is_taken_over() {
     for _ in 0..2 {
         let server = home.serve(&[]);
         let mut client = server.connect();
-        // The list had expired, with all that came to it.
+        // The list had expired, with everything that was added to it.
         assert_eq!(ask(&mut client, "EXISTS list key"), ":1");
         ask(&mut client, "INCR key");
         server.stop();
@@ -343,8 +343,8 @@ fn the_single_file_of_an_older_server_is_taken_over() {
     assert_eq!(ask(&mut server.connect(), "GET key"), "\"3\"");
 }
 
-/// Commands of all kinds: on one key and on several, over databases, in transactions, in scripts, and on
-/// values that are too large for a thread that serves sockets.
+/// Commands of all kinds: on one key and on several, across databases, in transactions and scripts. Some use
+/// values that are too large for an I/O thread.
 fn all_kinds(dice: &mut Dice) -> Vec<Vec<String>> {
     let mut said: Vec<Vec<String>> = Vec::new();
     let mut say = |line: String| said.push(line.split(' ').map(str::to_owned).collect());
@@ -382,7 +382,7 @@ fn all_kinds(dice: &mut Dice) -> Vec<Vec<String>> {
             20 if nth % 5 == 0 => {
                 say(format!("APPEND large{} {large}", a % 3));
                 say(format!("SETRANGE large{} 2000000 {nth}", b % 3));
-                // Redis logs this as it stands, and it reads what clients are given by other threads only.
+                // Redis logs this verbatim. For clients, only other threads read such a value.
                 say(format!("SET large{} {nth} GET", (a + b) % 5));
             }
             21 => said_script(&mut say, a, b),
@@ -402,7 +402,7 @@ fn said_script(say: &mut impl FnMut(String), a: usize, b: usize) {
     ));
 }
 
-/// A file of Redis's, without frames, comes to what its commands come to, over however many shards.
+/// A file of Redis, without frames, has the effect of its commands, for any number of shards.
 #[test]
 fn commands_of_all_kinds_come_to_the_same_when_they_are_loaded() {
     let seed = seed();
@@ -471,7 +471,7 @@ fn it_is_turned_on_and_off_while_clients_write() {
             let mut client = server.connect();
             for wanted in ["yes", "no", "yes", "no", "yes"] {
                 assert_eq!(ask(&mut client, &format!("CONFIG SET appendonly {wanted}")), "+OK");
-                // Turned on again before it has ended it would just go on.
+                // If it is turned on again before it has ended, it simply continues.
                 until("it has begun or ended", || {
                     let persistence = ask(&mut client, "INFO persistence");
                     persistence.contains("aof_current_size") == (wanted == "yes")
@@ -495,7 +495,7 @@ fn it_is_turned_on_and_off_while_clients_write() {
     }
 }
 
-/// What waits for the disk and what does not, while a write does not come to its end.
+/// Replies that wait for the disk and others that do not, while a write does not end.
 #[test]
 fn under_always_only_reads_of_what_is_not_on_disk_wait_for_it() {
     for (threads, shards) in [("1", "1"), ("4", "64")] {
@@ -505,7 +505,7 @@ fn under_always_only_reads_of_what_is_not_on_disk_wait_for_it() {
         let mut control = server.connect();
         ask(&mut control, "MSET written before other before");
         ask(&mut control, "RPUSH list ten x");
-        // Whether the write is still under way when others have read is not certain.
+        // The write may end before the others have read.
         until("reads of other keys do not wait", || {
             ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 100000");
             writer.send(&["SET", "written", "now"]);
@@ -547,9 +547,9 @@ fn waitaof_answers_when_what_the_client_has_written_is_on_disk() {
     for threads in ["1", "4"] {
         let server = home.serve(&["--appendfsync", "everysec", "--io-threads", threads]);
         let (mut client, mut control) = (server.connect(), server.connect());
-        // It has written nothing.
+        // This client has written nothing.
         assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "[:1 :0]");
-        // No replica ever has it: the time passes.
+        // No replica ever confirms it, so the timeout passes.
         ask(&mut client, "SET key 1");
         assert_eq!(ask(&mut client, "WAITAOF 0 1 10"), "[:0 :0]");
         ask(&mut control, "DEBUG AOF-FLUSH-SLEEP 100000");
@@ -560,7 +560,7 @@ fn waitaof_answers_when_what_the_client_has_written_is_on_disk() {
             assert_eq!(client.receive().to_string(), "[:1 :0]");
             assert_eq!(figure(&mut control, "aof_buffer_length"), 0);
         }
-        // Whoever waits leaves, or is told that nothing is logged any more.
+        // A waiting client leaves, or is told that logging has ended.
         let mut leaves = server.connect();
         ask(&mut leaves, "SET key 3");
         leaves.send(&["WAITAOF", "1", "1", "0"]);
@@ -575,7 +575,7 @@ fn waitaof_answers_when_what_the_client_has_written_is_on_disk() {
     }
 }
 
-/// Waits until a server that was just started says that it loads.
+/// Waits until a server that was just started reports that it is loading.
 fn ask_while_loading(client: &mut Client, words: &[&str]) -> Option<String> {
     loop {
         let is_loading = client.command(&["GET", "key"]).to_string().contains("LOADING");
@@ -594,7 +594,7 @@ fn ask_while_loading(client: &mut Client, words: &[&str]) -> Option<String> {
 fn what_clients_look_at_while_it_is_loaded_loses_nothing() {
     const N_KEYS: usize = 60_000;
     let home = Home::new();
-    // Their time was over long ago, but for what comes next.
+    // Their deadlines passed long ago, but the next commands change them.
     let mut commands = Vec::new();
     for nth in 0..N_KEYS {
         let key = format!("key:{nth}");
@@ -606,13 +606,13 @@ fn what_clients_look_at_while_it_is_loaded_loses_nothing() {
     let mut client = server.connect();
     let watched: Vec<String> = (0..100).map(|nth| format!("key:{nth}")).collect();
     let words: Vec<&str> = ["WATCH"].into_iter().chain(watched.iter().map(String::as_str)).collect();
-    // Where the machine loads all that too fast to be asked meanwhile, there is nothing to see.
+    // A machine may load all this too fast to be asked meanwhile. Then there is nothing to check.
     if let Some(reply) = ask_while_loading(&mut client, &words) {
         assert!(reply.contains("LOADING"), "{reply}");
     }
     until("it is loaded", || !ask(&mut client, "DBSIZE").contains("LOADING"));
     assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
-    // The same by DEBUG LOADAOF, when the time has come to all shards.
+    // DEBUG LOADAOF does the same, when all shards know the time.
     assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
     assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
 }
@@ -711,9 +711,9 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
     let folder = home.path().join("appendonlydir");
     assert!(refusal.contains(folder.to_str().expect("it is UTF-8")), "{refusal}");
     assert!(refusal.contains("another server that is running has its append-only file there"), "{refusal}");
-    // A file of another name is another's.
+    // A file with another name belongs to another server.
     drop(home.serve(&["--appendfilename", "other.aof"]));
-    // One that logs nothing may work there until it would write.
+    // A server without a log may work there until it would write.
     let second = home.serve(&["--appendonly", "no"]);
     let mut client = second.connect();
     let files = || home.parts("").len();
@@ -722,14 +722,15 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
     ask(&mut client, "BGREWRITEAOF");
     until("it is refused", || ask(&mut client, "INFO persistence").contains("aof_last_bgrewrite_status:err"));
     assert_eq!(files(), n_files);
-    // Of a killed server nothing is left, nor of one that logs no more.
+    // A killed server holds nothing, nor does one that logs no more.
     first.stop();
     assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
     assert!(home.refusal(&[]).contains("another server"));
     until("it has its base", || figure(&mut client, "aof_rewrites") == 1);
     assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
     assert!(home.refusal(&[]).contains("another server"));
-    // Until what was logged is on disk, it has its file: who waits for the end sees it, and is let in then.
+    // A server keeps its file until its records are on disk. A client that waits for the end is answered
+    // then.
     ask(&mut client, "DEBUG AOF-FAIL SYNC HOLD 1 1000000");
     let mut off = second.connect();
     off.send(&["CONFIG", "SET", "appendonly", "no"]);
@@ -744,7 +745,7 @@ fn a_second_server_leaves_the_folder_alone_as_long_as_the_first_lives() {
     assert_eq!(ask(&mut third.connect(), "EXISTS key"), ":0", "the second had nothing, and logged that");
 }
 
-/// It was let in, and both wrote to one file.
+/// The second server used to start, and both wrote to one file.
 #[test]
 fn a_second_server_is_kept_out_also_if_the_lock_was_deleted() {
     let home = Home::new();
@@ -757,7 +758,7 @@ fn a_second_server_is_kept_out_also_if_the_lock_was_deleted() {
     for nth in 0..2 {
         let first = home.serve(&args);
         let mut client = first.connect();
-        // As it was begun, or found.
+        // With a file that was begun or found.
         fs::remove_file(&lock).expect("it is there");
         is_kept_out();
         assert_eq!(ask(&mut client, "INCR key"), format!(":{}", 2 * nth + 1));
@@ -768,7 +769,7 @@ fn a_second_server_is_kept_out_also_if_the_lock_was_deleted() {
         is_kept_out();
         let second = home.serve(&["--appendonly", "no"]);
         assert!(ask(&mut second.connect(), "CONFIG SET appendonly yes").contains("Unable to turn on AOF"));
-        // A file of another name is another's.
+        // A file with another name belongs to another server.
         drop(home.serve(&["--appendfilename", "other.aof"]));
         assert_eq!(ask(&mut client, "INCR key"), format!(":{}", 2 * nth + 2));
         assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK");
@@ -819,7 +820,7 @@ fn a_file_that_was_turned_off_while_it_began_has_not_failed() {
     ask(&mut client, "CONFIG SET appendonly yes");
     ask(&mut client, "SET other value");
     assert_eq!(ask(&mut client, "EXEC"), "[+OK +OK]");
-    // Were those failures, it would be tried minutes later.
+    // If those were failures, the next attempt would be minutes later.
     until("it has a base", || figure(&mut client, "aof_rewrites") == 1);
     server.stop();
     assert_eq!(ask(&mut home.serve(&[]).connect(), "DBSIZE"), ":2");
@@ -831,7 +832,7 @@ fn a_file_that_is_turned_on_after_a_failure_is_there_when_that_is_answered() {
     let (one, other) = (home.serve(&[]), home.serve(&["--appendonly", "no"]));
     let (mut with, mut without) = (one.connect(), other.connect());
     for nth in 0..800 {
-        // A change of where it listens takes a while, in which the file could be given up.
+        // Changing the addresses takes a while, in which the file could be given up.
         let bind = ["127.0.0.1", "127.0.0.1 -::1"][nth / 2 % 2];
         assert!(ask(&mut without, "CONFIG SET appendonly yes").contains("Unable to turn on AOF"));
         assert_eq!(ask(&mut with, "CONFIG SET appendonly no"), "+OK");
@@ -868,7 +869,7 @@ fn under_always_nothing_waits_in_vain_from_the_start_on() {
         let home = Home::new();
         let server = home.serve(&["--appendfsync", "always", "--io-threads", "2"]);
         let (mut control, mut writer) = (server.connect(), server.connect());
-        // The first read may wait until all that the server began with is on disk.
+        // The first read may wait until all initial records are on disk.
         assert_eq!(ask(&mut control, "GET other"), "(nil)");
         assert_eq!(ask(&mut control, "DEBUG AOF-FAIL SYNC HOLD 1 1000000"), "+OK");
         writer.send(&["SET", "key", "value"]);
@@ -911,9 +912,9 @@ fn client_unblock_ends_wait_and_waitaof() {
                 assert_eq!(ask(&mut control, &format!("CLIENT UNBLOCK {id}{how}")), ":0");
             }
         }
-        // A script cannot wait, and is told what there is.
+        // A script cannot wait, and receives the present number.
         assert_eq!(ask(&mut control, "EVAL return{redis.pcall('WAIT',1,0)} 0"), "[:0]");
-        // Those that are killed, or leave, while they wait: nothing is left of them.
+        // Clients that are killed or leave while they wait leave nothing.
         let mut waiting: Vec<Client> = (0..N_WAITING).map(|_| server.connect()).collect();
         for (nth, client) in waiting.iter_mut().enumerate() {
             ask(client, &format!("SET key:{nth} value"));
@@ -987,7 +988,7 @@ fn the_latency_monitor_hears_of_a_slow_disk() {
     assert!(ask(&mut client, "LATENCY DOCTOR").contains("waits for the disk"));
 }
 
-/// As in redis-server, a consumer was last seen when the file was loaded.
+/// As in redis-server, consumers were last seen when the file was loaded.
 #[test]
 fn consumers_of_a_file_that_is_loaded_were_seen_just_then() {
     for preamble in ["yes", "no"] {
@@ -1016,8 +1017,8 @@ fn consumers_of_a_file_that_is_loaded_were_seen_just_then() {
     }
 }
 
-/// What was on its way when DEBUG LOADAOF began meets a part of what is loaded: keys whose time is over, and
-/// is prolonged by what comes next.
+/// Commands that are in progress when DEBUG LOADAOF begins meet partly loaded data. It contains keys whose
+/// deadline has passed, and which the next commands prolong.
 #[test]
 fn what_is_on_its_way_when_the_file_is_loaded_again_loses_nothing() {
     const N_KEYS: usize = 20_000;
@@ -1062,7 +1063,7 @@ fn what_is_on_its_way_when_the_file_is_loaded_again_loses_nothing() {
     }
 }
 
-/// Also where it comes after what the client is sent unasked.
+/// Replies wait even if they come after pushed output.
 #[test]
 fn under_always_the_replies_of_a_listening_client_wait_for_the_disk() {
     let home = Home::new();
@@ -1078,7 +1079,7 @@ fn under_always_the_replies_of_a_listening_client_wait_for_the_disk() {
     }
     let early = client.has_reply().then(|| client.receive().to_string());
     assert!(early.as_deref() != Some("+OK"), "it was answered before it was on disk");
-    // Nobody waits longer for FLUSHALL than for the disk and the snapshot.
+    // FLUSHALL waits only for the disk and the snapshot.
     let mut flushing = server.connect();
     control.command(&["CONFIG", "SET", "save", "3600 100000"]);
     flushing.send(&["FLUSHALL"]);
@@ -1091,8 +1092,8 @@ fn under_always_the_replies_of_a_listening_client_wait_for_the_disk() {
     assert_eq!(flushing.receive().to_string(), "+OK");
 }
 
-/// The data set of another file was served, and the log went on from the one before: the next server had a
-/// mix of both.
+/// The server used to serve another file's data set while the log continued the previous one. The next server
+/// had a mix of both.
 #[test]
 fn what_debug_reload_has_loaded_is_in_the_append_only_file_or_that_is_said() {
     for fails in [false, true] {
@@ -1116,7 +1117,7 @@ fn what_debug_reload_has_loaded_is_in_the_append_only_file_or_that_is_said() {
     }
 }
 
-/// Nothing is logged any more when EXEC is answered, and another server may have the files.
+/// When EXEC is answered, logging has ended, and another server may have the files.
 #[test]
 fn a_transaction_that_turns_the_file_off_is_answered_when_it_is_off() {
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! How connections begin, get in trouble and end: half-closed, broken off, silent, greedy, slow, refused.
+//! How connections begin, fail and end: half-closed, broken off, silent, greedy, slow, refused.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -18,14 +18,14 @@ use socket2::SockRef;
 
 const LAYOUTS: [(usize, usize); 3] = [(1, 16), (2, 1024), (8, 1)];
 
-/// A socket without manners of its own.
+/// Opens a plain socket without a client's behaviour.
 fn raw(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above zero");
     stream
 }
 
-/// Closes a socket so that the other side sees a reset.
+/// Closes a socket so that the peer sees a reset.
 fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket lingers");
 }
@@ -186,7 +186,7 @@ fn a_client_that_does_not_read_disturbs_nobody() {
     for n in 0..200 {
         assert_eq!(ask(&mut control, "INCR n"), format!(":{}", n + 1));
     }
-    // It gets everything as soon as it reads.
+    // The client receives everything as soon as it reads.
     let mut replies = BufReader::new(&deaf);
     for _ in 0..30 {
         let reply = Reply::read(&mut replies).expect("a reply");
@@ -204,7 +204,7 @@ fn a_client_over_the_hard_output_limit_is_closed() {
         "+OK"
     );
     assert_eq!(control.command(&[&b"SET"[..], b"big", &[b'x'; 1 << 20]]).to_string(), "+OK");
-    // The limit holds for a connection from the next look at the configuration on.
+    // The limit holds for a connection from its next look at the configuration on.
     let mut deaf = raw(&server);
     until("the server closes it", || {
         let _ = deaf.write_all(&command(&[b"GET", b"big"]).repeat(10));
@@ -214,7 +214,7 @@ fn a_client_over_the_hard_output_limit_is_closed() {
     assert!(server.log_tail().contains("for overcoming of output buffer limits"), "{}", server.log_tail());
 }
 
-/// It used to show that nothing waited for it, until the shards in which it had something were free.
+/// It used to show that nothing waited for it until the shards with its subscriptions were free.
 #[test]
 fn a_client_that_was_closed_shows_why_as_long_as_it_is_listed() {
     for layout in LAYOUTS {
@@ -237,7 +237,7 @@ fn a_client_that_was_closed_shows_why_as_long_as_it_is_listed() {
             ask(&mut publisher, &format!("PUBLISH channel {message}"));
             omem().is_some_and(|n_bytes| n_bytes > 4 << 20)
         });
-        // What is left of the subscription cannot be taken out of the shard meanwhile.
+        // The rest of the subscription cannot be removed from the shard meanwhile.
         let mut holder = server.connect();
         holder.send(&["EVAL", "while true do end", "1", "channel"]);
         until("the shard is held", || ask(&mut publisher, "GET channel").starts_with("-BUSY"));
@@ -252,8 +252,8 @@ fn a_client_that_was_closed_shows_why_as_long_as_it_is_listed() {
     }
 }
 
-/// All replies of a batch were made before the first was written, and the server learned that there was
-/// nobody to read it.
+/// All replies of a batch used to be made before the first was written. Only then did the server learn that
+/// nobody would read them.
 #[test]
 fn what_a_client_has_asked_for_that_leaves_is_not_made() {
     for layout in LAYOUTS {
@@ -272,7 +272,7 @@ fn what_a_client_has_asked_for_that_leaves_is_not_made() {
         let calls = stats.split_once("cmdstat_get:calls=").and_then(|(_, rest)| rest.split(',').next());
         let calls: usize = calls.and_then(|calls| calls.parse().ok()).expect("GETs have run");
         assert!(calls <= 5 * 5, "{calls} replies of 3 MB were made for nobody");
-        // Who sends no more and reads has them all.
+        // A client that only closes its sending half and reads receives all replies.
         let mut client = raw(&server);
         client.write_all(&command(&[b"GET", b"big"]).repeat(30)).expect("it is sent");
         client.shutdown(Shutdown::Write).expect("it is connected");
@@ -284,7 +284,7 @@ fn what_a_client_has_asked_for_that_leaves_is_not_made() {
     }
 }
 
-/// The thread used to keep the room in which it had composed the reply.
+/// The thread used to keep the buffer of the reply.
 #[test]
 fn a_reply_over_the_hard_output_limit_leaves_no_memory_behind() {
     for io_threads in [1, 4] {
@@ -307,7 +307,7 @@ fn a_reply_over_the_hard_output_limit_leaves_no_memory_behind() {
     }
 }
 
-/// The server knows that a reply is over the limit before it sends any of it. Later commands do not run;
+/// The server knows that a reply exceeds the limit before it sends any of it. Later commands do not run, but
 /// those of its transaction do.
 #[test]
 fn a_reply_over_the_hard_output_limit_is_not_even_begun() {
@@ -333,14 +333,14 @@ fn a_reply_over_the_hard_output_limit_is_not_even_begun() {
             greedy.write_all(&bytes).expect("it is sent");
             let mut answer = Vec::new();
             let _ = greedy.read_to_end(&mut answer);
-            // The transaction's QUEUED may have left before.
+            // The QUEUED replies of the transaction may have left before.
             assert!(answer.len() < 100, "{} bytes", answer.len());
             assert_eq!(control.command(&["GET", "set"]).to_string(), written, "{:?}", commands[0][0]);
         }
     }
 }
 
-/// CONFIG SET port and bind close what is no longer wanted before they answer, or change nothing at all.
+/// CONFIG SET port and bind close unwanted listeners before they answer, or change nothing at all.
 #[test]
 fn the_server_moves_to_another_port_or_stays_where_it_is() {
     let server = laid_out((2, 16));
@@ -361,7 +361,7 @@ fn the_server_moves_to_another_port_or_stays_where_it_is() {
     );
     let unbound = "-ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified addresses.";
     assert_eq!(set(&["bind", "127.0.0.1 999.999.999.999"]), unbound);
-    // The first of them is one of the second, so it has to go before it is known that the third fails.
+    // The first address covers the second one, so that one is closed before the third is known to fail.
     assert_eq!(set(&["bind", "* 192.0.2.1"]), unbound);
     assert!(reaches("127.0.0.1", new) && !reaches("127.0.0.2", new));
 
@@ -376,7 +376,7 @@ fn the_server_moves_to_another_port_or_stays_where_it_is() {
     assert_eq!(control.command(&["CONFIG", "GET", "timeout"]).to_string(), "[\"timeout\" \"0\"]");
 }
 
-/// It had to ask for something more before the server noticed.
+/// The server used to notice only at the client's next request.
 #[test]
 fn a_client_over_the_soft_output_limit_for_too_long_is_closed_without_asking_for_more() {
     let server = Server::start(&["--client-output-buffer-limit", "normal", "0", "1mb", "1"]);
@@ -486,7 +486,7 @@ fn a_command_on_a_hundred_thousand_keys_runs_beside_others() {
     }
 }
 
-/// Threads took a changed limit over a moment after the reply to CONFIG SET.
+/// Threads used to adopt a changed limit a moment after the reply to CONFIG SET.
 #[test]
 fn a_changed_limit_holds_for_whatever_is_sent_after_the_reply() {
     let server = laid_out((2, 16));
@@ -512,7 +512,7 @@ fn a_changed_limit_holds_for_whatever_is_sent_after_the_reply() {
     }
 }
 
-/// It was only met by the next reply or message to the client.
+/// The limit used to be checked only at the next reply or message to the client.
 #[test]
 fn a_lowered_hard_output_limit_closes_whoever_holds_more() {
     let server = laid_out((2, 16));
@@ -538,21 +538,21 @@ fn a_lowered_hard_output_limit_closes_whoever_holds_more() {
     await_clients(&mut control, 1);
 }
 
-/// Connections that were on their way to their thread were not counted.
+/// Connections on the way to their thread used to be left out of the count.
 #[test]
 fn of_many_that_connect_at_once_no_more_than_maxclients_are_let_in() {
     const LIMIT: usize = 10;
     let server = Server::start(&["--io-threads", "8", "--maxclients", "10"]);
     let mut control = server.connect();
     for round in 0..5 {
-        // What has connected before has left.
+        // Earlier connections have left.
         await_clients(&mut control, 1);
         let mut streams: Vec<TcpStream> = (0..60).map(|_| raw(&server)).collect();
         let replies: Vec<String> = streams
             .iter_mut()
             .map(|stream| {
                 let _ = stream.write_all(b"PING\r\n");
-                // Of those that are turned away some are closed before the PING, and see no more than that.
+                // Some refused connections are closed before the PING, and see nothing else.
                 Reply::read(&mut BufReader::new(&*stream))
                     .map_or_else(|error| error.to_string(), |reply| reply.to_string())
             })
@@ -571,7 +571,7 @@ fn a_silent_client_is_closed_after_the_timeout() {
     let mut control = server.connect();
     let mut silent = [server.connect(), server.connect()];
     assert_eq!(ask(&mut silent[0], "PING"), "+PONG");
-    // It waits for longer than the timeout, and has begun before there is one.
+    // It waits for longer than the timeout, and began before there was one.
     let mut waits = server.connect();
     tell(&mut waits, "BLPOP list 0");
     until("it waits", || ask(&mut control, "INFO clients").contains("blocked_clients:1"));
@@ -601,7 +601,7 @@ fn browsers_are_shown_the_door() {
     assert!(server.log_tail().contains("Possible SECURITY ATTACK detected"), "{}", server.log_tail());
 }
 
-/// Each of them had a line of the log: a stranger could fill the disk with them.
+/// Each of them used to write a line to the log, so a stranger could fill the disk.
 #[test]
 fn strangers_do_not_fill_the_log() {
     let server = laid_out((2, 16));
@@ -614,7 +614,7 @@ fn strangers_do_not_fill_the_log() {
         let _ = stranger.read_to_end(&mut Vec::new());
     }
     assert_eq!(ask(&mut client, "ECHO on"), "\"on\"");
-    // One in ten seconds, however long the test takes.
+    // One line in ten seconds, however long the test takes.
     let n_most = figure(&mut client, "uptime_in_seconds") / 10 + 2;
     let n_lines = server.log().matches("Possible SECURITY ATTACK detected").count();
     assert!((1..=n_most).contains(&n_lines), "{n_lines} lines");
@@ -643,7 +643,7 @@ fn a_stranger_cannot_make_the_server_hold_much() {
         let _ = stream.read_to_end(&mut rest);
         assert_eq!(rest, b"");
     }
-    // With the password, larger things are welcome in the same breath.
+    // After the password, larger requests are accepted in the same batch.
     let mut client = server.connect();
     tell(&mut client, "AUTH secret");
     client.send(&[&b"SET"[..], b"big", &[b'x'; 20_000]]);
@@ -651,7 +651,7 @@ fn a_stranger_cannot_make_the_server_hold_much() {
     assert_eq!(client.receive().to_string(), "+OK");
     assert_eq!(client.receive().to_string(), "+OK");
     assert!(matches!(client.receive(), Reply::Array(values) if values.len() == 11));
-    // RESET makes it a stranger again.
+    // RESET removes the authentication.
     assert_eq!(ask(&mut client, "RESET"), "+RESET");
     client.send_raw(b"*11\r\n");
     assert_eq!(client.receive().to_string(), "-ERR Protocol error: unauthenticated multibulk length");
@@ -766,7 +766,8 @@ fn what_cannot_be_bound_is_said_and_ends_the_start() {
     assert!(log.contains("ddress already in use") && log.contains(&port), "{log}");
 }
 
-/// It served on, and nobody could ever reach it; and `--check-config` accepted what the start refused.
+/// The server used to run although nobody could reach it. `--check-config` accepted a configuration that the
+/// start refused.
 #[test]
 fn a_server_that_could_not_listen_does_not_start_and_a_check_says_so() {
     let folder = env!("CARGO_TARGET_TMPDIR");
@@ -826,7 +827,7 @@ fn port_0_leaves_the_unix_socket() {
     std::fs::remove_dir_all(&dir).expect("it is the test's own");
 }
 
-/// They were only let in when someone else connected later.
+/// They used to be accepted only when another client connected later.
 #[test]
 fn clients_that_come_when_descriptors_are_out_are_let_in_when_there_are_some() {
     let server = laid_out((2, 16));

@@ -1,5 +1,5 @@
-//! Keyspace events: each change of a key is told of once, in order, whichever way the command ran; and nobody
-//! pays for events that nobody hears.
+//! Keyspace events: each change of a key is reported once, in order, however the command ran. Without a
+//! listener, events cost nothing.
 
 use crate::support::{
     Client, Reply, Resp, Server,
@@ -8,7 +8,7 @@ use crate::support::{
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
 
-/// A client that hears of what channels of a pattern are told of.
+/// A client that receives the events of channels that match a pattern.
 struct Listener(Client);
 
 impl Listener {
@@ -21,7 +21,7 @@ impl Listener {
         Listener(client)
     }
 
-    /// What was heard since the last call: channel without what all begin with, and message.
+    /// Returns the events since the last call: the channel without the common prefix, and the message.
     fn heard(&mut self, control: &mut Client) -> Vec<String> {
         assert_ne!(ask(control, "PUBLISH __keyspace@end end"), ":0");
         let mut heard = Vec::new();
@@ -66,7 +66,7 @@ fn a_change_is_told_of_on_the_channel_of_its_key_and_then_on_that_of_its_event()
         ask(&mut client, "SADD s b");
         ask(&mut client, "DEL s");
         assert_eq!(listener.heard(&mut client), ["space@3__:s del"]);
-        // What makes a key that is new is another class, and so is looking for what is not there.
+        // A new key and a look-up of a missing key belong to other classes of events.
         configure(&mut client, "Enm");
         ask(&mut client, "GET none");
         ask(&mut client, "MGET a b");
@@ -88,7 +88,7 @@ fn whichever_way_a_command_ran_its_events_come_once_and_in_order() {
         configure(&mut client, "KA");
         fill_set(&mut client, "large", 100_000);
         let mut listener = Listener::new(&server, "__keyspace@*");
-        // EXEC, a script, a client that is served, work aside, and keys of many shards.
+        // EXEC, a script, a client that is served, offloaded work, and keys of many shards.
         for command in ["MULTI", "SET a 1", "INCR a", "EXEC"] {
             ask(&mut client, command);
         }
@@ -116,7 +116,7 @@ fn whichever_way_a_command_ran_its_events_come_once_and_in_order() {
     }
 }
 
-/// A look-up is told once, also where it was made twice because the command went elsewhere.
+/// A missed look-up is reported once, even if it was made twice because the command ran elsewhere.
 #[test]
 fn what_is_missed_is_told_once_wherever_the_command_ran() {
     for layout in LAYOUTS {
@@ -136,7 +136,7 @@ fn what_is_missed_is_told_once_wherever_the_command_ran() {
         assert_eq!(ask(&mut client, "XREAD STREAMS nn 0"), "(nil-array)");
         assert_eq!(once, listener.heard(&mut client));
         assert!(once.iter().all(|event| event == "space@0__:nn keymiss") && !once.is_empty(), "{once:?}");
-        // It tells of keys, and asks for none.
+        // OBJECT reports on keys and does not request one.
         for about in ["ENCODING", "IDLETIME", "REFCOUNT"] {
             assert_eq!(ask(&mut client, &format!("OBJECT {about} nn")), "(nil)");
         }
@@ -144,8 +144,8 @@ fn what_is_missed_is_told_once_wherever_the_command_ran() {
     }
 }
 
-/// Who listens hears of all in the order in which it was done, and a command of a transaction decides of what
-/// comes behind it only.
+/// A listener receives everything in order of execution. A command of a transaction only affects the classes
+/// of later events.
 #[test]
 fn what_a_transaction_publishes_comes_between_the_events_around_it() {
     for layout in LAYOUTS {
@@ -184,7 +184,7 @@ fn what_a_transaction_publishes_comes_between_the_events_around_it() {
             "space@0__:c set",
             "news two",
             "space@0__:b set",
-            // It is served when the transaction is over.
+            // It is served after the transaction.
             "space@0__:list lpop",
             "space@0__:list del",
             "space@0__:d set",
@@ -203,7 +203,7 @@ fn a_key_whose_time_is_over_has_expired_before_it_is_written_again() {
         let mut client = server.connect();
         configure(&mut client, "KAn");
         let mut listener = Listener::new(&server, "__keyspace@*");
-        // Nothing but a command that wants the key finds out.
+        // Only a command that uses the key finds the expiry.
         ask(&mut client, "DEBUG SET-ACTIVE-EXPIRE 0");
         for again in ["SET k w", "SETEX k 100 w", "SADD k a", "COPY from k", "GET k"] {
             ask(&mut client, "MSET from 1 k 1");
@@ -217,7 +217,7 @@ fn a_key_whose_time_is_over_has_expired_before_it_is_written_again() {
             assert_eq!(heard.get(1).map(String::as_str), is_written.then_some("space@0__:k new"), "{again}");
             ask(&mut client, "DEL k from");
         }
-        // And without any command. The key that has told the time is not to be found then.
+        // The same without any command. The probe key must not be found then.
         ask(&mut client, "DEL lapse");
         let n_before = figure(&mut client, "expired_keys");
         ask(&mut client, "SET k v PX 1");
@@ -227,13 +227,13 @@ fn a_key_whose_time_is_over_has_expired_before_it_is_written_again() {
     }
 }
 
-/// Lets so much time pass that a deadline a millisecond ahead is over.
+/// Waits until a deadline one millisecond ahead has passed.
 fn lapse(client: &mut Client) {
     ask(client, "SET lapse 1 PX 1");
     until("its time is over", || ask(client, "EXISTS lapse") == ":0");
 }
 
-/// Who hears of its own changes hears of each behind the reply.
+/// A listener that makes a change receives the event after the reply.
 #[test]
 fn who_changes_what_it_hears_of_gets_the_reply_first() {
     for layout in LAYOUTS {
@@ -254,7 +254,7 @@ fn who_changes_what_it_hears_of_gets_the_reply_first() {
     }
 }
 
-/// The next write after the answer is told of, and the next after the end is not, whoever writes meanwhile.
+/// The next write after the reply is reported, and the next after the end is not. Others write meanwhile.
 #[test]
 fn events_begin_and_end_with_the_answer() {
     let server = laid_out((4, 64));
@@ -278,14 +278,14 @@ fn events_begin_and_end_with_the_answer() {
             }
             if n % 2 == 0 {
                 listener.send(&["RESET"]);
-                // What others did until then comes before the answer.
+                // Changes of other clients until then come before the reply.
                 while listener.receive().to_string() != "+RESET" {}
                 ask(client, &format!("SET {own} 3"));
                 assert_eq!(ask(&mut listener, "PING"), "+PONG");
             }
         }
     });
-    // Nobody listens: there is nothing left of them.
+    // Nobody listens, and no subscription is left.
     let mut client = server.connect();
     until("they have left", || ask(&mut client, "PUBSUB NUMPAT") == ":0");
     assert_eq!(ask(&mut client, "PUBSUB CHANNELS"), "[]");

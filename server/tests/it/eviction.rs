@@ -1,5 +1,5 @@
-//! Eviction: `maxmemory` holds under writes, each policy lets go of the keys that it is to, and everybody
-//! hears of it.
+//! Eviction: `maxmemory` holds under writes, each policy evicts the right keys, and observers learn of each
+//! eviction.
 
 use crate::support::{
     Client, Reply, Server,
@@ -8,7 +8,7 @@ use crate::support::{
 
 const LAYOUTS: [(usize, usize); 3] = [(1, 1), (2, 16), (4, 1024)];
 
-/// How much more than at the start may be in use, and what a key has.
+/// The memory that may be used beyond that at the start, and the size of a value.
 const ROOM: usize = 4 << 20;
 const VALUE: usize = 1000;
 
@@ -19,7 +19,7 @@ fn configure(client: &mut Client, policy: &str, room: usize) -> usize {
     limit
 }
 
-/// Writes keys that take several times as much as there may be.
+/// Writes keys that take `n_times` the permitted memory.
 fn write_much(server: &Server, n_times: usize, options: &[&str]) {
     let value = vec![b'x'; VALUE];
     let n_writers = 4;
@@ -48,7 +48,7 @@ fn whatever_the_policy_writes_go_on_and_the_limit_holds() {
             let server = laid_out(layout);
             let mut client = server.connect();
             let limit = configure(&mut client, policy, ROOM);
-            // What has no deadline stays where only what has one may go.
+            // A key without a deadline stays under the volatile policies.
             ask(&mut client, "SET stays 1");
             write_much(&server, 4, options);
             let n_written = 4 * ROOM / VALUE / 4 * 4 + 1;
@@ -58,7 +58,7 @@ fn whatever_the_policy_writes_go_on_and_the_limit_holds() {
                 ask(&mut client, "DBSIZE") == format!(":{}", n_written - n_evicted)
             });
             let used = figure(&mut client, "used_memory");
-            // Each thread may have allocated a little more than all know.
+            // Each thread may have allocated a little more than it has reported.
             assert!(used < limit + (1 << 20), "{policy}: {used} of {limit}");
             assert!(n_evicted > 2 * ROOM / VALUE, "{policy}: {n_evicted}");
             if policy.starts_with("volatile") {
@@ -68,8 +68,8 @@ fn whatever_the_policy_writes_go_on_and_the_limit_holds() {
     }
 }
 
-/// A limit may be little more than what is in use: what commands leave behind when they first run must fit,
-/// or all keys go for it.
+/// A limit may be little above the memory in use. The memory that commands keep after their first run must
+/// fit, or all keys are evicted for it.
 #[test]
 fn commands_leave_little_behind_when_they_first_run() {
     let server = laid_out((1, 16));
@@ -95,7 +95,8 @@ fn commands_leave_little_behind_when_they_first_run() {
     assert!(used < before + (60 << 10), "{} bytes more", used - before);
 }
 
-/// What it adds comes at once, so there is no eviction in between: room is made for all of it before.
+/// A transaction adds everything at once, without evictions in between. So the server makes room for all of
+/// it before.
 #[test]
 fn a_large_transaction_does_not_exceed_the_limit() {
     for layout in LAYOUTS {
@@ -122,7 +123,7 @@ fn a_large_transaction_does_not_exceed_the_limit() {
         let used = used - uncounted;
         assert!(used < limit + (300 << 10), "{layout:?}: {used} of {limit}");
 
-        // One that adds nothing needs no room.
+        // A transaction that adds nothing needs no room.
         ask(&mut client, "MULTI");
         (0..10).for_each(|_| assert_eq!(client.command(&[b"GET".as_slice(), &value]).to_string(), "+QUEUED"));
         let mut other = server.connect();
@@ -133,7 +134,7 @@ fn a_large_transaction_does_not_exceed_the_limit() {
     }
 }
 
-/// What is used stays, what is not goes.
+/// Used keys stay, unused ones are evicted.
 #[test]
 fn keys_in_use_stay() {
     for policy in ["allkeys-lru", "allkeys-lfu"] {
@@ -149,7 +150,7 @@ fn keys_in_use_stay() {
             let key = format!("key:{n}");
             let mut argv: Vec<&[u8]> = vec![b"RESTORE", key.as_bytes(), b"0", &dumped];
             if policy == "allkeys-lru" {
-                // As if it had lain there for long: the clock of use has seconds.
+                // Makes the key look unused for long, because the clock of use counts seconds.
                 argv.extend([b"IDLETIME".as_slice(), b"1000"]);
             }
             assert_eq!(client.command(&argv).to_string(), "+OK");
@@ -159,7 +160,7 @@ fn keys_in_use_stay() {
         }
         assert!(figure(&mut client, "evicted_keys") > ROOM / VALUE);
         let n_left = names.iter().filter(|name| ask(&mut client, &format!("EXISTS {name}")) == ":1").count();
-        // LFU draws by chance how often a key counts as used.
+        // In LFU chance decides how often a key counts as used.
         assert!(n_left >= 18, "{policy}: {n_left} of {} are left", names.len());
     }
 }
@@ -184,14 +185,14 @@ fn without_keys_that_may_go_writes_are_refused_until_there_is_room() {
             assert!(n > ROOM / VALUE / 2, "{n}");
             assert_eq!(ask(&mut client, "STRLEN key:1"), format!(":{VALUE}"));
             assert_eq!(figure(&mut client, "evicted_keys"), 0);
-            // The next command after there is room has it.
+            // The next command after the removals has room.
             (1..n / 2).for_each(|n| drop(ask(&mut client, &format!("DEL key:{n}"))));
             assert_eq!(ask(&mut client, "SET another 1"), "+OK");
         }
     }
 }
 
-/// An eviction is a change like others: to tracking clients, to keyspace events and to WATCH.
+/// An eviction is a change like any other: for tracking clients, keyspace events and WATCH.
 #[test]
 fn who_wants_to_hear_of_an_eviction_does() {
     for layout in LAYOUTS {
@@ -217,7 +218,7 @@ fn who_wants_to_hear_of_an_eviction_does() {
     }
 }
 
-/// A limit that is lowered is reached without anybody's command.
+/// A lowered limit is reached without a client's command.
 #[test]
 fn a_lowered_limit_is_reached_by_itself() {
     let server = laid_out((2, 1024));
@@ -228,14 +229,14 @@ fn a_lowered_limit_is_reached_by_itself() {
     ask(&mut client, &format!("CONFIG SET maxmemory {wanted}"));
     until("it is reached", || figure(&mut client, "used_memory") <= wanted);
     assert_eq!(ask(&mut client, "SET k v"), "+OK");
-    // What waits to be freed does not count: nothing of what is written now is evicted for it.
+    // Memory that waits to be freed does not count: no new key is evicted for it.
     ask(&mut client, "FLUSHALL");
     let n_before = figure(&mut client, "evicted_keys");
     (0..100).for_each(|n| drop(ask(&mut client, &format!("SET after:{n} v"))));
     assert_eq!(figure(&mut client, "evicted_keys"), n_before);
 }
 
-/// The events of the latency monitor that have come about.
+/// Returns the events that the latency monitor has recorded.
 fn events(client: &mut Client) -> Vec<String> {
     let Reply::Array(latest) = client.command(&["LATENCY", "LATEST"]) else { panic!("a list") };
     let name = |event: &Reply| match event {
@@ -259,7 +260,7 @@ fn the_latency_monitor_hears_of_eviction_that_takes_long() {
         until("thousands of keys go at a time", || {
             events(&mut client).contains(&"eviction-cycle".to_owned())
         });
-        // A name of megabytes has to be told to whoever listens.
+        // A listener must be sent a name of megabytes.
         ask(&mut client, "CONFIG SET notify-keyspace-events Ee");
         ask(&mut client, "FLUSHALL");
         ask(&mut client, "CONFIG SET maxmemory 0");
@@ -281,7 +282,7 @@ fn how_long_too_much_is_in_use_is_told() {
     assert_eq!(figure(&mut client, "total_eviction_exceeded_time"), 0);
     let value = "x".repeat(VALUE);
     let mut n = 0;
-    // A write that is refused may have been the one over the limit, which leaves again.
+    // A refused write may be the one that exceeded the limit, and it is undone.
     until("it is so for a while", || {
         n += 1;
         ask(&mut client, &format!("SET key:{n} {value}"));

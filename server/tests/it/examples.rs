@@ -1,5 +1,5 @@
-//! The programs in `examples/`, each against a server with as many threads and shards as there are ways to
-//! get in each other's way.
+//! The programs in `examples/`. The server of each has enough threads and shards for clients to get in each
+//! other's way.
 
 #[expect(dead_code, reason = "its main reads the command line")]
 #[path = "../../../examples/lock.rs"]

@@ -1,5 +1,5 @@
-//! Many messages to many subscribers: what waits stays bounded, others are served meanwhile, and a subscriber
-//! that is closed takes nothing from those that stay.
+//! Many messages to many subscribers: the backlog stays bounded, and other clients are served meanwhile. A
+//! closed subscriber takes no message from the others.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use crate::support::{
     encode,
 };
 
-/// A connection that is subscribed to some channels.
+/// Connects a client that is subscribed to some channels.
 fn subscriber(server: &Server, channels: &[&str]) -> Client {
     let mut client = server.connect();
     client.send(&[&["SUBSCRIBE"], channels].concat());
@@ -17,14 +17,14 @@ fn subscriber(server: &Server, channels: &[&str]) -> Client {
     client
 }
 
-/// The payload of the next message.
+/// Receives the payload of the next message.
 fn payload(client: &mut Client) -> String {
     let (Reply::Array(parts) | Reply::Push(parts)) = client.receive() else { panic!("no message") };
     assert_eq!(parts[0].text().as_deref(), Some("message"));
     parts[2].text().expect("a payload is text")
 }
 
-/// Publishes in one transaction, so that all of it waits to be given out at once.
+/// Publishes in one transaction, so that all messages wait for delivery at once.
 fn publish_at_once(client: &mut Client, messages: impl Iterator<Item = (&'static str, String)>) -> Vec<i64> {
     let mut request = Vec::new();
     encode(&["MULTI"], &mut request);
@@ -40,13 +40,13 @@ fn publish_at_once(client: &mut Client, messages: impl Iterator<Item = (&'static
     counts.iter().map(|count| count.integer().expect("a count")).collect()
 }
 
-/// A message of a hundred bytes or so.
+/// Makes a message of a hundred bytes.
 fn numbered(n: usize) -> String {
     format!("{n:0100}")
 }
 
-/// The connection was closed in the middle of a message, and that read the next messages, deeper with each
-/// connection.
+/// A connection used to be closed in the middle of a message. That read the next messages, one level deeper
+/// for each connection.
 #[test]
 fn closing_thousands_of_subscribers_at_once_neither_overflows_the_stack_nor_disturbs_others() {
     const N_CLOSED: usize = 2000;
@@ -71,7 +71,7 @@ fn closing_thousands_of_subscribers_at_once_neither_overflows_the_stack_nor_dist
     });
     assert_eq!(receiving, [true; 3], "in order");
     await_clients(&mut publisher, 4);
-    // It gets what was sent before it had too much waiting, and nothing after that.
+    // It receives the messages from before it had too large a backlog, and nothing later.
     let mut n_received = 0;
     while closed[0].try_receive().is_ok() {
         n_received += 1;
@@ -90,7 +90,7 @@ fn a_stranger_is_served_while_messages_wait_to_be_given_out() {
     let mut stranger = server.connect();
     let mut n_rounds = 0;
     let mut has_waited = false;
-    // All may have been given out between two looks of the stranger: then there is more.
+    // All messages may have been delivered between two checks of the stranger. Then more are sent.
     while !has_waited {
         n_rounds += 1;
         assert!(n_rounds < 20, "no stranger is answered while something waits");
@@ -127,7 +127,7 @@ fn publish_in_a_row(client: &mut Client, n_messages: usize) {
 fn publishing_takes_the_pace_of_giving_out() {
     const N_MESSAGES: usize = 40_000;
     const N_SUBSCRIBERS: usize = 60;
-    // A queue holds this much and one message more for each publisher: the command that fills it is not cut.
+    // A queue holds this much and one more message for each publisher: the command that fills it is not cut.
     const MOST_BYTES: usize = (1 << 20) + (1 << 16);
     for n_threads in [1, 2] {
         let limit = ["--client-output-buffer-limit", "pubsub 0 0 0", "--io-threads-always-active", "yes"];
@@ -138,7 +138,7 @@ fn publishing_takes_the_pace_of_giving_out() {
         let mut publishers = [server.connect(), server.connect()];
         let mut n_rounds = 0;
         let mut most = 0;
-        // All may have been given out between two looks of the stranger: then there is more.
+        // All messages may have been delivered between two checks of the stranger. Then more are sent.
         while most == 0 {
             n_rounds += 1;
             assert!(n_rounds < 20, "something waits");
@@ -174,11 +174,11 @@ fn write_in_a_row(client: &mut Client, n_writes: usize) {
     (0..n_writes).for_each(|_| assert_eq!(client.receive().to_string(), "+OK"));
 }
 
-/// Has two clients write while others listen; what waits for those must be counted, and stay bounded.
+/// Lets two clients write while others listen. The listeners' backlog must be counted, and stay bounded.
 fn assert_writing_takes_the_pace_of_listeners(listen: impl Fn(&mut Client)) {
     const N_WRITES: usize = 20_000;
     const N_LISTENERS: usize = 60;
-    // As much as where messages are published.
+    // The same bound as for published messages.
     const MOST_BYTES: usize = (1 << 20) + (1 << 16);
     for n_threads in [1, 2] {
         let threads = n_threads.to_string();
@@ -188,7 +188,7 @@ fn assert_writing_takes_the_pace_of_listeners(listen: impl Fn(&mut Client)) {
         listeners.iter_mut().for_each(&listen);
         let mut writers = [server.connect(), server.connect()];
         let (mut n_rounds, mut most) = (0, 0);
-        // All may have been given out between two looks of the stranger: then there is more.
+        // All lines may have been delivered between two checks of the stranger. Then more are written.
         while most == 0 {
             n_rounds += 1;
             assert!(n_rounds < 20, "something waits");
@@ -262,7 +262,7 @@ fn a_publisher_that_hears_itself_goes_on() {
     (0..N_MESSAGES).for_each(|n| assert_eq!(payload(other), numbered(n)));
 }
 
-/// How many PUBLISHes have run so far.
+/// Returns how many PUBLISH commands have run so far.
 fn n_publications(client: &mut Client) -> usize {
     let info = client.command(&["INFO", "commandstats"]).text().expect("INFO answers text");
     let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
@@ -282,7 +282,7 @@ fn publishers_that_wait_can_be_killed_and_can_leave() {
         await_clients(&mut control, subscribers.len() + 1 + publishers.len());
         let mut n_sent = n_publications(&mut control);
         until("something waits", || {
-            // All may have been given out between two looks: then there is more.
+            // All messages may have been delivered between two checks. Then more are sent.
             if n_publications(&mut control) >= n_sent {
                 publishers.iter_mut().for_each(|publisher| publisher.send_raw(&request));
                 n_sent += publishers.len() * N_MESSAGES;
@@ -301,7 +301,7 @@ fn publishers_that_wait_can_be_killed_and_can_leave() {
     assert_eq!(ask(&mut control, "PUBLISH c end"), ":100");
 }
 
-/// Each that is killed must not have the others' commands tried again.
+/// The end of one client must not cause a new attempt of the others' commands.
 #[test]
 fn clients_are_killed_one_by_one_while_a_pause_holds_them_back() {
     const N_CLIENTS: usize = 1000;

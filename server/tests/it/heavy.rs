@@ -1,7 +1,7 @@
-//! Commands of thousands of keys: they run on heavy-work threads, and while those are busy, nobody else waits
+//! Commands of thousands of keys: they run on heavy-work threads. While those are busy, no other client waits
 //! for them.
 //!
-//! `DEBUG HOLD-HEAVY` keeps those threads from beginning anything, as long commands of others would.
+//! `DEBUG HOLD-HEAVY` keeps those threads from beginning any work, as long commands of other clients would.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -20,14 +20,14 @@ fn mget() -> String {
     (0..N_KEYS).fold("MGET".to_owned(), |line, key| format!("{line} key:{key}"))
 }
 
-/// An MGET that had met a held shard on its way used to be granted that shard, and to queue with it for a
-/// heavy-work thread: GETs of strangers' keys waited for whatever that thread was doing.
+/// An MGET that had met a held shard on its way used to be granted that shard. It queued with it for a
+/// heavy-work thread, so GETs of unrelated keys waited for that thread.
 #[test]
 fn no_get_waits_while_an_mget_queues_for_a_heavy_thread() {
     let server = laid_out((2, 16));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Whatever ends this scope, the writers must end with it.
+        // However this scope ends, the writers must end with it.
         let _stop = AtEnd(&stop);
         for writer in 0..3 {
             let (server, stop) = (&server, &stop);
@@ -37,7 +37,7 @@ fn no_get_waits_while_an_mget_queues_for_a_heavy_thread() {
                 let elements = (0..4000).map(|element| element.to_string());
                 let push = ["RPUSH".to_owned(), list.clone()].into_iter().chain(elements);
                 client.command(&push.collect::<Vec<_>>());
-                // Each pipeline holds its shard for as long as MGET takes to come by.
+                // Each pipeline holds its shard until MGET meets it.
                 while !stop.load(Ordering::Relaxed) {
                     (0..32).for_each(|_| client.send(&["LREM", &list, "0", "absent"]));
                     (0..32).for_each(|_| drop(client.receive()));
@@ -74,8 +74,8 @@ fn a_transaction_that_changes_the_configuration_runs_on_no_thread_that_serves_so
     assert_eq!(ask(&mut client, "CONFIG GET maxmemory-samples"), "[\"maxmemory-samples\" \"7\"]");
 }
 
-/// Values of a megabyte and more used to be freed by heavy-work threads only: while these were busy, nothing
-/// of them was freed.
+/// Values of a megabyte and more used to be freed by heavy-work threads only. While these were busy, none was
+/// freed.
 #[test]
 fn large_values_are_freed_while_heavy_threads_are_busy() {
     const N_ELEMENTS: usize = 40_000;
@@ -106,7 +106,7 @@ fn add<'e>(client: &mut Client, command: &'e str, elements: impl Iterator<Item =
     client.command(&command.split(' ').chain(elements.flatten()).collect::<Vec<_>>());
 }
 
-/// A number of INFO memory.
+/// Returns a number of INFO memory.
 fn memory(client: &mut Client, name: &str) -> usize {
     let info = client.command(&["INFO", "memory"]).text().expect("INFO answers text");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -1,15 +1,15 @@
-//! Records what concurrent clients see, and looks for a reason why no serial order can explain it.
+//! Records the observations of concurrent clients, and tests whether a serial order can explain them.
 //!
-//! Every write appends a token that is written once, so a key's final value *is* the order of its writes, and
-//! a read tells which of them it came after. That gives the edges of Adya's dependency graph without
-//! guessing, as Elle does it with lists: write → next write of the key, write → who read it, who read → the
-//! next write. Added to that are each connection's order and real time: what was answered before another
-//! thing was asked comes first. A history is strictly serializable if this graph has no cycle.
+//! Every write appends a token that is written once, so a key's final value *is* the order of its writes. A
+//! read shows which of them came before it. This yields the edges of Adya's dependency graph without
+//! guessing, as in Elle with lists: write → next write of the key, write → its readers, reader → the next
+//! write. Each connection's order and real time are added: an operation that was answered before another was
+//! sent comes first. A history is strictly serializable if this graph has no cycle.
 //!
-//! A script is one operation, whichever keys it reaches for: it answers what it has read, and appends tokens
-//! of its own.
+//! A script is one operation, whichever keys it uses. It returns the values that it has read, and appends
+//! tokens of its own.
 //!
-//! The clients' choices are always the same, unless `BRAID_SEED` says otherwise; their timing never is. Every
+//! The clients' choices are always the same unless `BRAID_SEED` is set, but their timing never is. Every
 //! failure prints its seed.
 
 use std::{
@@ -31,20 +31,20 @@ use crate::support::{
 const N_CLIENTS: usize = 8;
 const N_ROUNDS: usize = 500;
 
-/// What one transaction (or command, which is one of its own) did.
+/// The effects of one transaction, or of a command, which is a transaction of its own.
 #[derive(Clone, Debug, Default)]
 struct Operation {
     client: usize,
     asked: u64,
     answered: u64,
-    /// Key and the number of tokens that its value had.
+    /// The key of each read, and the number of tokens in its value.
     reads: Vec<(usize, usize)>,
-    /// Key and token.
+    /// The key and the token of each write.
     writes: Vec<(usize, u64)>,
     what: String,
 }
 
-/// Keys on shards of their own, and two that share one.
+/// Returns the name of a key. Two keys share a shard, and the others have their own.
 fn key_name(key: usize) -> String {
     match key {
         0 | 1 => format!("{{shared}}{key}"),
@@ -54,27 +54,27 @@ fn key_name(key: usize) -> String {
 
 const N_KEYS: usize = 6;
 
-/// Keys whose names follow from their numbers alone begin here.
+/// The first key whose name follows from its number alone.
 const FIRST_PLAIN_KEY: usize = 2;
 
-/// Where a script's loop goes on for long, if it does: a thread that serves sockets gives it away.
+/// The turns of a script's long loop, after which an I/O thread hands it over.
 const LONG_TURNS: usize = 40_000;
 
-/// How a script comes to the keys that it reads, and appends a token to if it is given one.
+/// The way in which a script finds the keys that it reads. It appends a token to a key if it has one for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reach {
     /// All are declared.
     Declared,
-    /// One is declared, the other is put together.
+    /// One is declared, and the other is composed.
     Derived,
-    /// Each is named by data, and depends on the length of what was read before it.
+    /// Data names each key, and the choice depends on the length of the values read before.
     Followed,
 }
 
 const REACHES: [Reach; 3] = [Reach::Declared, Reach::Derived, Reach::Followed];
 
 impl Reach {
-    /// What a script of this kind does, in Lua. ARGV begins with the number of turns of an empty loop.
+    /// Returns the Lua code of such a script. ARGV begins with the number of turns of an empty loop.
     fn body(self) -> String {
         match self {
             Reach::Declared => "
@@ -115,7 +115,7 @@ impl Reach {
     }
 }
 
-/// Makes the scripts known, as functions too, and the names that they follow.
+/// Loads the scripts, as functions too, and writes the names that they follow.
 fn prepare_scripts(client: &mut Client) -> [String; REACHES.len()] {
     for key in 0..N_KEYS {
         assert_eq!(ask(client, &format!("SET name:{key} {}", key_name(key))), "+OK");
@@ -140,12 +140,12 @@ fn prepare_scripts(client: &mut Client) -> [String; REACHES.len()] {
 #[derive(Clone, Debug)]
 struct Script {
     reach: Reach,
-    /// The keys that it reads, as far as they are known before it runs.
+    /// The keys that it reads, as far as they are known beforehand.
     keys: Vec<usize>,
-    /// What it appends, if anything, to each key that it reads.
+    /// The token to append to each key that it reads, if any.
     tokens: Vec<Option<u64>>,
     turns: usize,
-    /// By its text, its digest, or as a function.
+    /// The way of the call: by its text, its digest, or as a function.
     by: &'static str,
 }
 
@@ -172,7 +172,7 @@ impl Script {
     }
 }
 
-/// The tokens of a value.
+/// Returns the number of tokens in a value.
 fn n_tokens(value: &Reply, key: usize, orders: &mut HashMap<usize, Vec<u64>>) -> usize {
     let text = match value {
         Reply::Bulk(bytes) => String::from_utf8(bytes.clone()).expect("tokens are text"),
@@ -199,19 +199,19 @@ struct Recorder {
     tokens: AtomicU64,
 }
 
-/// One client's part of a run: its operations, and the orders it saw.
+/// One client's part of a run: its operations, and the orders that it saw.
 struct Part {
     id: usize,
     client: Client,
     dice: Dice,
     recorder: Arc<Recorder>,
-    /// What the scripts are called.
+    /// The digests of the scripts.
     digests: [String; REACHES.len()],
     operations: Vec<Operation>,
     orders: HashMap<usize, Vec<u64>>,
 }
 
-/// A command that was sent, and what its reply means.
+/// A command that was sent. Its kind decides how its reply is read.
 #[derive(Clone, Debug)]
 enum Sent {
     Get(usize),
@@ -334,7 +334,7 @@ impl Part {
         self.client.receive()
     }
 
-    /// A pipeline of one or more things.
+    /// Sends a pipeline of one or more commands.
     fn pipeline(&mut self) {
         let n = 1 + self.dice.roll(6);
         let all: Vec<Sent> = (0..n).map(|_| self.any()).collect();
@@ -352,7 +352,8 @@ impl Part {
         }
     }
 
-    /// WATCH, read, and write what depends on it: one transaction if EXEC runs, only reads otherwise.
+    /// Runs WATCH, reads, and writes that depend on them. This is one transaction if EXEC runs, and otherwise
+    /// only reads.
     fn optimistic(&mut self) {
         let key = self.dice.roll(N_KEYS);
         let other = self.dice.roll(N_KEYS);
@@ -373,7 +374,7 @@ impl Part {
         match self.receive(&transaction) {
             reply @ Reply::Array(_) => self.understand(&transaction, &reply, &mut reading),
             Reply::Nil | Reply::NilArray | Reply::Null => {
-                // The two reads of a transaction that did not happen saw two moments.
+                // The two reads of a transaction that did not run saw two moments.
                 let answered = self.now();
                 let (first, second) = (reading.reads[0], reading.reads[1]);
                 for read in [first, second] {
@@ -389,7 +390,7 @@ impl Part {
     }
 }
 
-/// Runs the clients and returns their operations and the final order of each key's writes.
+/// Runs the clients. Returns their operations and the final order of each key's writes.
 fn record(server: &Server, seed: u64) -> (Vec<Operation>, HashMap<usize, Vec<u64>>) {
     let recorder = Arc::new(Recorder { start: Instant::now(), tokens: AtomicU64::new(0) });
     let digests = prepare_scripts(&mut server.connect());
@@ -440,10 +441,10 @@ fn record(server: &Server, seed: u64) -> (Vec<Operation>, HashMap<usize, Vec<u64
     (operations, orders)
 }
 
-/// Finds a cycle in what must have come before what, and returns the operations on it.
+/// Finds a cycle in the order of operations. Returns the operations on it.
 fn find_cycle(operations: &[Operation], orders: &HashMap<usize, Vec<u64>>) -> Option<Vec<usize>> {
     let n = operations.len();
-    // Behind the operations come the moments of real time, a chain.
+    // The moments of real time come after the operations and form a chain.
     let mut edges: Vec<Vec<usize>> = vec![Vec::new(); n];
     let mut writer = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -486,7 +487,7 @@ fn find_cycle(operations: &[Operation], orders: &HashMap<usize, Vec<u64>>) -> Op
     let mut last_of_client = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
         if let Some(before) = last_of_client.insert(operation.client, index)
-            // The reads of a transaction that did not happen stand side by side.
+            // The reads of a transaction that did not run have no order.
             && operations[before].answered != operation.answered
         {
             add(&mut edges, before, index);
@@ -511,7 +512,7 @@ fn find_cycle(operations: &[Operation], orders: &HashMap<usize, Vec<u64>>) -> Op
     cycle_in(&edges).map(|cycle| cycle.into_iter().filter(|&index| index < n).collect())
 }
 
-/// Depth-first search without recursion; returns the nodes of a cycle if there is one.
+/// Searches depth-first without recursion. Returns the nodes of a cycle if there is one.
 fn cycle_in(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
@@ -569,7 +570,7 @@ fn judge((operations, orders): (Vec<Operation>, HashMap<usize, Vec<u64>>), seed:
     }
 }
 
-/// As above, while the connections go from thread to thread.
+/// The same test while connections move between threads.
 #[test]
 fn connections_that_move() {
     let seed = seed();
@@ -616,7 +617,7 @@ fn four_threads_few_shards() {
     check(4, 4);
 }
 
-/// The checker itself: it must find what it is there to find.
+/// The checker itself: it must find violations.
 mod checker {
     use super::*;
 
@@ -643,14 +644,14 @@ mod checker {
 
     #[test]
     fn a_stale_read_is_found() {
-        // It was asked after the write was answered and does not see it.
+        // The read was sent after the reply to the write and does not see it.
         let operations = [operation(0, 0, &[], &[(0, 1)]), operation(1, 20, &[(0, 0)], &[])];
         assert!(find_cycle(&operations, &HashMap::from([(0, vec![1])])).is_some());
     }
 
     #[test]
     fn a_fractured_read_is_found() {
-        // One transaction writes both keys; a reader sees only one of the writes.
+        // One transaction writes both keys, but a reader sees only one of the writes.
         let operations = [operation(0, 0, &[], &[(0, 1), (1, 2)]), operation(1, 5, &[(0, 1), (1, 0)], &[])];
         assert!(find_cycle(&operations, &HashMap::from([(0, vec![1]), (1, vec![2])])).is_some());
     }

@@ -1,17 +1,17 @@
-//! Scripts that mean harm: without end, without bounds, or out to change what other scripts rely on. Others
-//! are served meanwhile, and afterwards the server is as it was.
+//! Hostile scripts: endless, unbounded, or attacking data that other scripts rely on. Other clients are
+//! served meanwhile, and afterwards the server is as before.
 
 use crate::support::{
     Client, Reply, Server,
     crowd::{ask, figure, laid_out, until},
 };
 
-/// So much more memory than before may be held when hostile scripts are over: what threads and allocators
-/// keep for the next ones.
+/// The additional memory that may be in use after hostile scripts. Threads and allocators keep it for later
+/// scripts.
 const SPARE_BYTES: usize = 256 << 20;
 
-/// Scripts that only SCRIPT KILL ends. What they do in each round is short: a single call of a library ends
-/// when it ends.
+/// Scripts that only SCRIPT KILL ends. Each round is short, because a single library call cannot be
+/// interrupted.
 const ENDLESS: [&str; 51] = [
     // Loops.
     "while true do end",
@@ -74,7 +74,7 @@ const ENDLESS: [&str; 51] = [
     "while true do redis.call('GET', 'reached:' .. #tostring({})) end",
 ];
 
-/// Scripts that take all the memory that they may have, and then go on without end.
+/// Scripts that take all the memory that they may have, and then run without end.
 const GREEDY: [&str; 4] = [
     "pcall(function() local s = 'x' while true do s = s .. s end end) while true do end",
     "pcall(function() local t, n = {}, 0 while true do n = n + 1 t[n] = n end end) while true do end",
@@ -84,7 +84,7 @@ const GREEDY: [&str; 4] = [
 
 /// Scripts that end by themselves, and a part of their reply.
 const ENDING: &[(&str, &str)] = &[
-    // Deep.
+    // Deep recursion.
     ("local function f() return 1 + f() end return f()", "stack overflow"),
     ("local function f() return pcall(f) end return f()", ":1"),
     ("local function f() pcall(f) return 'back' end return f()", "\"back\""),
@@ -112,7 +112,7 @@ const ENDING: &[(&str, &str)] = &[
     ("return cjson.decode(('['):rep(100000))", "too many nested data structures"),
     ("local t = {} t[1] = t return #cmsgpack.pack(t)", ":"),
     ("return loadstring('return ' .. ('('):rep(100000) .. '1') or 'refused'", "\"refused\""),
-    // Errors that are no texts: the first ends redis-server 7.0.15.
+    // Errors that are no texts: the first crashes redis-server 7.0.15.
     ("error({})", "-ERR unknown error script: "),
     ("error({err = {}})", "-ERR unknown error script: "),
     ("error(setmetatable({}, {__index = function() error('x') end}))", "-ERR unknown error script: "),
@@ -134,7 +134,7 @@ const ENDING: &[(&str, &str)] = &[
     ("return {err = 'a\\r\\n:1'}", "-a  :1"),
     ("return {ok = 'a\\r\\n:1'}", "+a  :1"),
     ("return redis.error_reply('a\\r\\n:1')", "-ERR a  :1"),
-    // What all scripts share.
+    // Tables that all scripts share.
     ("setmetatable(_G, {})", "Attempt to modify a readonly table"),
     ("setmetatable(string, {})", "Attempt to modify a readonly table"),
     ("setmetatable(redis, nil)", "Attempt to modify a readonly table"),
@@ -173,7 +173,7 @@ const ENDING: &[(&str, &str)] = &[
     ("return struct.unpack('s', ('x'):rep(1000))", "-ERR "),
     ("return cmsgpack.unpack_limit('abc', 1, -5)", "-ERR "),
     ("return select(-1)", "-ERR "),
-    // What scripts do not have.
+    // Functions that scripts lack.
     ("return dofile('/etc/passwd')", "nonexistent global variable 'dofile'"),
     ("return require('os')", "nonexistent global variable 'require'"),
     ("return io", "nonexistent global variable 'io'"),
@@ -184,7 +184,7 @@ const ENDING: &[(&str, &str)] = &[
     ("return redis.call('SHUTDOWN')", "not allowed from script"),
 ];
 
-/// Uses what all scripts share, and says what it has found.
+/// A script that uses everything that scripts share, and reports its findings.
 const CENSUS: &str = "
     local n_globals, n_of_redis = 0, 0
     for _ in pairs(_G) do n_globals = n_globals + 1 end
@@ -201,8 +201,8 @@ const CENSUS: &str = "
         cmsgpack.unpack(cmsgpack.pack('p')), struct.unpack('b', struct.pack('b', 5)), redis.sha1hex('')
     }";
 
-/// Takes the census in a text that has run before, which runs where the client is served, and in a new one,
-/// which runs elsewhere.
+/// Takes the census with two texts. One has run before and runs on the client's thread. The other is new and
+/// runs elsewhere.
 fn census(client: &mut Client, n_taken: &mut usize) -> String {
     *n_taken += 1;
     let here = eval(client, CENSUS, "census").to_string();
@@ -215,19 +215,19 @@ fn eval(client: &mut Client, script: &str, key: &str) -> Reply {
     client.command(&["EVAL", script, "1", key, "value"])
 }
 
-/// Keys of which not all are in the shard that a script holds.
+/// Keys that are not all in the shard that a script holds.
 const ELSEWHERE: [&str; 4] = ["elsewhere:0", "elsewhere:1", "elsewhere:2", "elsewhere:3"];
 
 fn fill_elsewhere(client: &mut Client) {
     ELSEWHERE.iter().for_each(|key| assert_eq!(ask(client, &format!("SET {key} served")), "+OK"));
 }
 
-/// Whether a client is served that wants nothing of the script that runs.
+/// Whether a client that needs nothing of the running script is served.
 fn is_served(client: &mut Client) -> bool {
     ELSEWHERE.iter().any(|key| ask(client, &format!("GET {key}")) == "\"served\"")
 }
 
-/// Waits until a script that holds a key is busy, has another client served, and kills the script.
+/// Waits until a script that holds a key is busy, and kills it. Before that, another client must be served.
 fn kill_the_one_that_holds(key: &str, other: &mut Client) {
     until("it is busy", || ask(other, &format!("GET {key}")).starts_with("-BUSY"));
     assert_eq!(ask(other, "PING"), "+PONG");
@@ -263,7 +263,7 @@ fn scripts_without_end_are_killed_and_others_served_meanwhile() {
     }
 }
 
-/// The ways to run a script, other than EVAL of a text that comes for the first time.
+/// The ways to run a script, other than EVAL of a new text.
 #[test]
 fn functions_and_known_scripts_without_end_are_killed() {
     const SPIN: &str = "while ARGV[1] == 'endless' do end return 'short'";
@@ -287,7 +287,7 @@ fn functions_and_known_scripts_without_end_are_killed() {
             ["FCALL_RO", "spin"],
         ];
         for [command, named] in ways {
-            // It is known as short: it begins where its client is served.
+            // It is known as short, so it begins on its client's thread.
             for _ in 0..3 {
                 assert_eq!(
                     client.command(&[command, named, "1", "held", "x"]).text().as_deref(),
@@ -301,7 +301,7 @@ fn functions_and_known_scripts_without_end_are_killed() {
             until("it may be killed", || ask(&mut other, kill) == "+OK");
             expect_killed(&mut client, command);
         }
-        // Within EXEC, as a text that comes for the first time.
+        // Within EXEC, as a new text.
         ask(&mut client, "MULTI");
         client.command(&["SET", "held", "before"]);
         client.command(&["EVAL", "while true do pcall(function() while true do end end) end", "1", "held"]);
@@ -333,7 +333,7 @@ fn scripts_that_take_all_memory_get_an_error_and_give_it_back() {
             assert_eq!(census(&mut client, &mut n_taken), before, "after {script}");
             give_back(&mut other, n_bytes_before, &mut n_taken);
         }
-        // Not caught.
+        // The error is not caught.
         client.send(&["EVAL", "local s = 'x' while true do s = s .. s end", "1", "held"]);
         assert_eq!(ask(&mut other, "PING"), "+PONG");
         let end = client.receive().to_string();
@@ -343,8 +343,8 @@ fn scripts_that_take_all_memory_get_an_error_and_give_it_back() {
     }
 }
 
-/// Waits until the server holds hardly more memory than it did. A thread gives back what its scripts have
-/// left when the next ones run.
+/// Waits until the server uses hardly more memory than before. A thread frees the memory of its scripts when
+/// the next ones run.
 fn give_back(client: &mut Client, n_bytes_before: usize, n_taken: &mut usize) {
     until("memory is given back", || {
         for _ in 0..60 {
@@ -375,7 +375,7 @@ fn scripts_that_come_once_are_forgotten() {
         assert!(figure(&mut client, "number_of_cached_scripts") <= 500);
         assert!(figure(&mut client, "used_memory_scripts_eval") < 500 * 2 * padding.len());
         assert!(figure(&mut client, "used_memory_rss") < n_bytes_before + SPARE_BYTES);
-        // One that was forgotten is known again.
+        // A forgotten script is known again.
         let script = format!("local text = '{padding}' return #text + 0");
         assert_eq!(client.command(&["EVAL", &script, "0"]).integer(), Some(padding.len() as i64));
     }
@@ -388,7 +388,7 @@ fn scripts_that_break_rules_get_errors_and_change_nothing() {
         let (mut client, mut other) = (server.connect(), server.connect());
         let mut n_taken = 0;
         let before = census(&mut client, &mut n_taken);
-        // As it comes for the first time, on another thread; then where the client is served.
+        // First as a new text on another thread, then on the client's thread.
         for round in 0..3 {
             for (script, expected) in ENDING {
                 client.send(&["EVAL", script, "1", "key"]);
@@ -398,12 +398,12 @@ fn scripts_that_break_rules_get_errors_and_change_nothing() {
                 assert_eq!(census(&mut client, &mut n_taken), before, "after {script}");
             }
         }
-        // What was done to KEYS was done to the script's own table.
+        // Changes of KEYS affect only the script's own table.
         assert_eq!(ask(&mut other, "EXISTS other key"), ":0");
     }
 }
 
-/// Each compiled script used to take a place of 8000 in its thread's state for ever: then nothing compiled
+/// Each compiled script used to take one of 8000 places in its thread's state for ever. Then nothing compiled
 /// there, even once all were forgotten.
 #[test]
 fn scripts_that_stay_leave_room_for_others() {
@@ -422,8 +422,8 @@ fn scripts_that_stay_leave_room_for_others() {
     assert_eq!(reply.text().as_deref(), Some("new"));
 }
 
-/// A script that was short may be without end with other arguments. Where it can no longer be moved it keeps
-/// its thread and the clients of that; who comes after that is served, and can end it.
+/// A short script may become endless with other arguments. Where it can no longer be moved, it keeps its
+/// thread and the clients of that thread. New clients are served, and can end it.
 #[test]
 fn scripts_that_keep_a_thread_leave_another_to_who_comes() {
     let spin = "while ARGV[1] == 'endless' do end return 'short'";
@@ -458,7 +458,7 @@ fn scripts_that_keep_a_thread_leave_another_to_who_comes() {
     }
 }
 
-/// Scripts that wait for the lane, or for a shard that they met on their way, used to wait without a word.
+/// Scripts that waited for the lane, or for a shard on their way, used to get no reply.
 #[test]
 fn scripts_that_wait_for_one_without_end_are_told_that_it_is_busy() {
     let server = laid_out((2, 1024));
@@ -482,7 +482,7 @@ fn scripts_that_wait_for_one_without_end_are_told_that_it_is_busy() {
     }
 }
 
-/// What a run would show to others is kept back while it may be given up; it used to be kept without a bound.
+/// Output of a run is kept back while the run may be given up. It used to be kept without a bound.
 #[test]
 fn scripts_that_do_much_take_little_memory() {
     const LOG: &str =
@@ -498,7 +498,7 @@ fn scripts_that_do_much_take_little_memory() {
     }
 }
 
-/// The most memory that a server has had so far.
+/// Returns the largest memory of a server so far.
 fn peak_bytes(server: &Server) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells the peak");
@@ -506,7 +506,7 @@ fn peak_bytes(server: &Server) -> usize {
     kilobytes * 1024
 }
 
-/// Long calls of the library did not count as work, so the engine asked too seldom whether to go on.
+/// Long library calls did not count as work, so the engine rarely asked whether to continue.
 #[test]
 fn scripts_of_long_calls_leave_their_threads_clients_alone() {
     let server = laid_out((1, 16));
@@ -526,7 +526,7 @@ fn scripts_of_long_calls_leave_their_threads_clients_alone() {
     }
 }
 
-/// What a run would show is kept back only as long as it is little: also where all its commands are refused.
+/// Output of a run is kept back only while it is small. This holds even if all its commands are refused.
 #[test]
 fn what_a_run_keeps_back_is_bounded() {
     for refused in ["'nosuch'", "'get'", "'subscribe', 'channel'"] {

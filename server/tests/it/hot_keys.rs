@@ -10,7 +10,7 @@ use crate::support::{
 const N_CLIENTS: usize = 4;
 const N_PIPELINES: usize = 40;
 
-/// The keys of a report, the hottest first, with what they cost.
+/// Returns the keys of a report with their costs, the hottest first.
 fn hot(client: &mut Client, name: &str) -> Vec<(String, i64)> {
     let Reply::Array(reports) = client.command(&["HOTKEYS", "GET"]) else { panic!("no report") };
     let [Reply::Array(fields)] = &reports[..] else { panic!("a report is a list of fields") };
@@ -20,7 +20,7 @@ fn hot(client: &mut Client, name: &str) -> Vec<(String, i64)> {
     pairs.collect()
 }
 
-/// Sends pipelines in which one command of three is for the key `hot`, and others are for keys of their own.
+/// Sends pipelines in which every third command uses the key `hot`. The others use keys of their own.
 fn skewed_load(client: &mut Client, nth: usize) {
     for pipeline in 0..N_PIPELINES {
         for command in 0..30 {
@@ -59,7 +59,7 @@ fn the_hot_key_of_a_skewed_load_comes_first() {
         // A thread may lose its processor while it sets a cold key, which then costs more time.
         assert!(hot(&mut control, "by-cpu-time-us").iter().any(|(key, _)| key == "hot"));
         assert_eq!(ask(&mut control, "HOTKEYS STOP"), "+OK");
-        // What comes after that is not counted.
+        // Later commands are not counted.
         skewed_loads(server);
         assert_eq!(hot(&mut control, "by-net-bytes"), by_bytes);
     });

@@ -1,17 +1,17 @@
-//! Huge pages: none while there is little data, and all that data fills once there is much.
+//! Huge pages: none while there is little data. Once there is much, its memory is in huge pages.
 
 use std::fs;
 
 use crate::support::{Server, crowd::until};
 
-/// What a line of a file of `/proc` says behind its name, where there is one.
+/// Returns the number after a name in a file of `/proc`, if there is one.
 fn number(path: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let mut words = text.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace();
     words.next()?.parse().ok()
 }
 
-/// Whether the system makes huge pages at once when it is asked to: since Linux 6.1, where its operator lets
+/// Whether the system makes huge pages at once on request. Linux does so since 6.1, if its operator allows
 /// it.
 fn makes_huge_pages() -> bool {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -32,7 +32,7 @@ fn what_was_written_in_small_pages_comes_into_huge_ones_when_there_is_much() {
     };
     assert_eq!(allowed, 0, "a server without data");
     let memory = format!("/proc/{}/smaps_rollup", server.pid());
-    // What the allocator takes first, before `main`, was written before anybody could say so there.
+    // The allocator writes its first memory before `main`, when huge pages cannot be forbidden yet.
     assert_eq!(number(&memory, "AnonHugePages:").unwrap_or(0), 0, "a server without data");
     let mut client = server.connect();
     client.command(&["DEBUG", "POPULATE", "250000", "few", "64"]);
@@ -43,7 +43,7 @@ fn what_was_written_in_small_pages_comes_into_huge_ones_when_there_is_much() {
     client.command(&["DEBUG", "POPULATE", "600000", "many", "64"]);
     until("huge pages are allowed", || number(&status, "THP_enabled:") == Some(1));
     if makes_huge_pages() {
-        // A machine whose free memory is all in pieces has none to give.
+        // A machine with fragmented free memory has no huge pages to give.
         let is_huge = || number(&memory, "AnonHugePages:").is_some_and(|kib| kib >= 40 << 10);
         until("the data is in huge pages", || is_huge() || failed() > n_failed);
     }

@@ -1,5 +1,5 @@
-//! Large values: commands that read them work without the hold, and nobody can tell, on however many threads
-//! and shards.
+//! Large values: commands read them without holds, and no client can tell. This holds for any number of
+//! threads and shards.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ fn what_moves_between_large_sets_is_always_in_one_of_them() {
         let mut client = server.connect();
         fill_set(&mut client, "left", N_MEMBERS);
         fill_set(&mut client, "right", 6000);
-        // In both: the union is the left one's members, the intersection is what moves about.
+        // In both: the union has the left one's members, and the intersection changes.
         ask(&mut client, "SDIFFSTORE right right left");
         fill_set(&mut client, "right", 0);
         let n_moved = AtomicUsize::new(0);
@@ -61,7 +61,8 @@ fn writers_wait_for_readers_and_lose_nothing() {
         crowd(server, 6, |id, client| {
             for round in 0..ROUNDS {
                 if id < 3 {
-                    // Each other member or none of a pair is there: pairs come and go in one transaction.
+                    // Either both members of a pair are there or none: pairs are added and removed in one
+                    // transaction.
                     let n = n_elements(&client.command(&["SMEMBERS", "set"]));
                     assert_eq!((n - N_MEMBERS) % 2, 0, "a transaction seen half done");
                 } else {
@@ -78,7 +79,7 @@ fn writers_wait_for_readers_and_lose_nothing() {
     });
 }
 
-/// Elements of a list, fields of a hash and members of a sorted set change in pairs; a client that reads them
+/// Elements of a list, fields of a hash and members of a sorted set change in pairs. A client that reads them
 /// all sees whole pairs.
 #[test]
 fn large_reads_of_every_type_see_whole_transactions() {
@@ -184,7 +185,7 @@ fn a_large_store_moves_the_stamp_of_its_destination() {
     });
 }
 
-/// RESTORE of a large value is offloaded, and the key gets the use that RESTORE names.
+/// RESTORE of a large value is offloaded. The key gets the use figures given to RESTORE.
 #[test]
 fn a_large_restored_value_was_used_as_restore_says() {
     everywhere(|server| {
@@ -203,7 +204,7 @@ fn a_large_restored_value_was_used_as_restore_says() {
         assert!(used("0", "", "IDLETIME").is_some_and(|seconds| seconds < 1000));
         assert!(used("100000", "IDLETIME 1000", "IDLETIME") >= Some(1000));
         assert_eq!(used("1", "ABSTTL", "IDLETIME"), None, "its time is over");
-        // Without decay: a minute may end in between.
+        // Without decay, because a minute may end in between.
         ask(&mut server.connect(), "CONFIG SET maxmemory-policy allkeys-lfu lfu-decay-time 0");
         assert_eq!(used("0", "FREQ 200", "FREQ"), Some(200));
         assert_eq!(used("0", "", "FREQ"), Some(5));

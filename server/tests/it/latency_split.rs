@@ -1,4 +1,4 @@
-//! INFO latencysplit: what is read is followed to its reply, wherever it runs, and told once.
+//! INFO latencysplit: each read is followed to its reply, wherever it runs, and reported once.
 
 use std::{collections::BTreeMap, thread};
 
@@ -9,7 +9,7 @@ use crate::support::{
 
 const PHASES: [&str; 4] = ["queue", "shards", "run", "socket"];
 
-/// How many reads are told of, by family and phase.
+/// Returns how many reads are reported, by family and phase.
 fn told(client: &mut Client) -> BTreeMap<String, usize> {
     let info = client.command(&["INFO", "latencysplit"]).text().expect("INFO answers text");
     let lines =
@@ -23,12 +23,12 @@ fn told(client: &mut Client) -> BTreeMap<String, usize> {
     lines.collect()
 }
 
-/// Waits until so many reads are told of a family: the last one is, when its reply has left.
+/// Waits until `n_reads` reads of a family are reported. The last one is reported when its reply has left.
 fn await_reads(client: &mut Client, family: &str, n_reads: usize) {
     until(&format!("{n_reads} reads of the family {family} are told"), || has_told(client, family, n_reads));
 }
 
-/// Whether so many reads are told of a family, in each phase.
+/// Whether `n_reads` reads of a family are reported, in each phase.
 fn has_told(client: &mut Client, family: &str, n_reads: usize) -> bool {
     let told = told(client);
     PHASES.iter().all(|phase| told.get(&format!("{family}_{phase}")).copied().unwrap_or(0) == n_reads)
@@ -50,7 +50,7 @@ fn nothing_is_told_until_it_is_asked_for() {
     assert_eq!(ask(&mut client, "CONFIG SET latency-split yes"), "+OK");
     assert_eq!(ask(&mut client, "GET a"), "\"1\"");
     await_reads(&mut client, "string", 1);
-    // What was found stays until it begins again.
+    // The figures stay until measuring begins again.
     assert_eq!(ask(&mut client, "CONFIG SET latency-split no"), "+OK");
     assert_eq!(ask(&mut client, "GET a"), "\"1\"");
     await_reads(&mut client, "string", 1);
@@ -73,7 +73,7 @@ fn each_read_is_told_once_wherever_it_runs() {
                 scope.spawn(move || {
                     for round in 0..N_ROUNDS {
                         assert_eq!(ask(&mut client, "INCRBY counter 0"), ":0");
-                        // One of the family of sets, over several shards.
+                        // A command of the family of sets, over several shards.
                         assert_eq!(ask(&mut client, &format!("SUNIONSTORE to-{nth} a b c-{round}")), ":0");
                     }
                 });
@@ -82,7 +82,7 @@ fn each_read_is_told_once_wherever_it_runs() {
         let mut control = server.connect();
         await_reads(&mut control, "string", N_CLIENTS * N_ROUNDS);
         await_reads(&mut control, "set", N_CLIENTS * N_ROUNDS);
-        // A pipeline is one read, of the family of its first command; so is a transaction.
+        // A pipeline is one read of the family of its first command, and so is a transaction.
         let mut client = server.connect();
         for (lines, family) in
             [("LPUSH l 1\r\nSET s 1\r\n", "list"), ("MULTI\r\nSET s 1\r\nEXEC\r\n", "transactions")]
@@ -108,7 +108,7 @@ fn it_is_told_when_connections_move_and_when_clients_read_late() {
     });
     let mut control = server.connect();
     await_reads(&mut control, "string", n_reads);
-    // More than sockets take: it is told when all has left.
+    // A reply larger than sockets take is reported when all of it has left.
     let value = "x".repeat(30 << 20);
     client.command(&["HSET", "hash", "field", &value]);
     client.send(&["HGET", "hash", "field"]);
@@ -131,7 +131,7 @@ fn waits_that_clients_have_asked_for_are_not_told() {
     client.receive();
     // LPUSH alone.
     await_reads(&mut control, "list", 1);
-    // And the next ones are told again.
+    // The next reads are reported again.
     assert_eq!(ask(&mut client, "LLEN queue"), ":0");
     await_reads(&mut control, "list", 2);
 }

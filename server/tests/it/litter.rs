@@ -1,4 +1,4 @@
-//! Files that processes leave behind when they end while they write, and the next start, which removes them.
+//! Files that processes leave when they end during a write, and their removal at the next start.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use crate::support::{
     home::Home,
 };
 
-/// The number of a process that has ended.
+/// Returns the number of a process that has ended.
 fn number_of_the_dead() -> u32 {
     let mut process = Command::new("true").stdin(Stdio::null()).spawn().expect("it is everywhere");
     assert!(process.wait().expect("it is this test's own").success());
@@ -31,7 +31,7 @@ fn contents_of(parts: &[PathBuf]) -> Vec<Vec<u8>> {
     parts.map(|path| fs::read(path).expect("it is still there")).collect()
 }
 
-/// Unfinished snapshots, bases and increments stayed for ever, some for each kill.
+/// Unfinished snapshots, bases and increments used to stay for ever, some for each kill.
 #[test]
 fn what_a_killed_server_was_writing_is_removed_at_the_next_start() {
     for appendonly in ["yes", "no"] {
@@ -64,7 +64,7 @@ fn what_a_killed_server_was_writing_is_removed_at_the_next_start() {
         for (folder, name) in litter.iter().chain(&kept) {
             fs::write(folder.join(name), "left over").expect("the folder is the test's own");
         }
-        // Somebody may want to go back to that.
+        // An operator may want to return to this copy.
         let copy = "file appendonly.aof.7.incr.aof seq 7 type i\n";
         fs::write(folder.join("appendonly.aof.manifest.old"), copy).expect("the folder is the test's own");
         let server = home.serve(&["--appendonly", appendonly]);
@@ -78,7 +78,7 @@ fn what_a_killed_server_was_writing_is_removed_at_the_next_start() {
     }
 }
 
-/// A folder in which a server has logged a key, and the path of the manifest.
+/// Returns a folder in which a server has logged a key, and the path of the manifest.
 fn with_a_key() -> (Home, PathBuf) {
     let home = Home::new();
     let server = home.serve(&[]);
@@ -88,8 +88,8 @@ fn with_a_key() -> (Home, PathBuf) {
     (home, manifest)
 }
 
-/// A manifest may have been lost: then the parts are all that is left of the data. The first start used to
-/// write over them, and the second to remove them.
+/// A manifest may be lost. Then the parts are all that is left of the data. The first start used to write
+/// over them, and the second to remove them.
 #[test]
 fn without_a_manifest_no_part_of_an_append_only_file_is_touched() {
     let (home, manifest) = with_a_key();
@@ -124,7 +124,7 @@ fn parts_that_no_manifest_names_are_told() {
     }
 }
 
-/// The other one has its snapshot in the same folder, under another name, and its process may not be seen
+/// The other server has its snapshot in the same folder, under another name. Its process may be invisible
 /// from here.
 #[test]
 fn what_another_server_is_writing_is_left_to_it() {

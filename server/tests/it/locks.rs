@@ -1,4 +1,4 @@
-//! The locks that people build of strings: they lose no update, on any number of threads and shards.
+//! Locks made of strings: they lose no update, for any number of threads and shards.
 
 use std::{
     collections::HashSet,
@@ -12,7 +12,7 @@ use crate::support::{
 
 const N_CLIENTS: usize = 6;
 
-/// Adds one to a counter in two steps, between which anyone could come.
+/// Increments a counter in two steps. Another client could interfere between them.
 fn increment_in_two_steps(client: &mut Client, key: &str) {
     let count = match client.command(&["GET", key]) {
         Reply::Nil => 0,
@@ -34,7 +34,7 @@ fn a_lock_by_set_nx_px_loses_no_update() {
                     assert_eq!(ask(client, &format!("DELEX lock IFEQ other-{token}")), ":0");
                     assert_eq!(ask(client, &format!("DELEX lock IFEQ {token}")), ":1");
                 } else {
-                    // Others' refused SETs change nothing, so the transaction runs.
+                    // Refused SETs of others change nothing, so the transaction runs.
                     assert_eq!(ask(client, "WATCH lock"), "+OK");
                     assert_eq!(ask(client, "GET lock"), format!("\"{token}\""));
                     assert_eq!(ask(client, "MULTI"), "+OK");
@@ -48,7 +48,7 @@ fn a_lock_by_set_nx_px_loses_no_update() {
     });
 }
 
-/// The lock of Redis's manual from before `SET NX PX`: the key has the time until which it is held. Here a
+/// The lock of Redis's manual before `SET NX PX`: the key contains the time until which it is held. Here a
 /// holder that crashes leaves a time that has passed.
 #[test]
 fn a_lock_by_getset_of_times_loses_no_update() {
@@ -163,7 +163,7 @@ fn pipelined_increments_sum_up() {
 fn msetnx_sets_all_or_nothing() {
     const ROUNDS: usize = 100;
     everywhere(|server| {
-        // Each client wants two keys of a ring; its neighbours want one of them, too.
+        // Each client needs two keys of a ring. Each of its neighbours needs one of them, too.
         let won = crowd(server, N_CLIENTS, |id, client| {
             let mut won = HashSet::new();
             for round in 0..ROUNDS {
@@ -192,7 +192,7 @@ fn msetnx_sets_all_or_nothing() {
     });
 }
 
-/// Some clients move one value to and fro and others read: there is always exactly one of it.
+/// Some clients move one value between keys while others read. There is always exactly one of it.
 fn exactly_one(server: &Server, push: &[&[&str]], look: &[&str]) {
     const PUSHES: usize = 400;
     let pushing = AtomicUsize::new(2);
@@ -241,7 +241,7 @@ fn copying_to_and_fro_neither_loses_nor_doubles_a_value() {
             &["MULTI", "COPY ping pong", "DEL ping", "EXEC"],
             &["MULTI", "COPY pong ping", "DEL pong", "EXEC"],
         ];
-        // COPY refuses when there is nothing to copy, and DEL then has nothing to delete.
+        // COPY refuses a missing source, and DEL then has nothing to delete.
         exactly_one(server, &push, &["MGET ping pong"]);
     });
 }
@@ -256,7 +256,7 @@ fn moving_to_and_fro_neither_loses_nor_doubles_a_value() {
     });
 }
 
-/// WATCH of many keys takes their shards part by part, and so do the commands that end it.
+/// WATCH of many keys takes their shards part by part. So do the commands that end it.
 #[test]
 fn watching_thousands_of_keys_misses_no_write() {
     const N_KEYS: usize = 3000;
@@ -292,7 +292,7 @@ fn watching_thousands_of_keys_misses_no_write() {
     });
 }
 
-/// All shards used to be held together, for tens of milliseconds with 50,000 keys: nobody was served
+/// All shards used to be held together, with 50,000 keys for tens of milliseconds. No client was served
 /// meanwhile.
 #[test]
 fn watching_many_keys_holds_a_part_of_them_at_a_time() {
@@ -311,8 +311,8 @@ fn watching_many_keys_holds_a_part_of_them_at_a_time() {
     }
 }
 
-/// Refused between two parts, WATCH would leave some keys watched, and DISCARD a transaction that runs
-/// although a watched key was written.
+/// If WATCH were refused between two parts, some keys would stay watched. If DISCARD were, a transaction
+/// would run although a watched key was written.
 #[test]
 fn what_has_begun_part_by_part_is_not_refused_half_way() {
     let server = Server::start(&["--io-threads", "2"]);

@@ -1,6 +1,5 @@
-//! What units log: of each what it did, once, in order, and in words that do the same again at any time, on
-//! redis-server 7.0 too where that can be. (`differential/replay.rs` gives such a server what random commands
-//! have logged.)
+//! The records of units: each effect once, in order, and repeatable at any time. Where possible this includes
+//! redis-server 7.0. (`differential/replay.rs` replays the records of random commands there.)
 
 use std::collections::BTreeSet;
 
@@ -17,7 +16,7 @@ fn list(reply: Reply) -> Vec<Reply> {
     }
 }
 
-/// What was logged since the last call: of each unit its commands, with their databases.
+/// Returns the records since the last call: the commands of each unit with their databases.
 fn logged(client: &mut Client) -> Vec<Vec<String>> {
     let word = |word: &Reply| match word.integer() {
         Some(db) => db.to_string(),
@@ -37,8 +36,8 @@ fn recording() -> (Server, Client) {
     (server, client)
 }
 
-/// Every command that writes: what is there before, the command, and what it logs. `FAR` stands for a point
-/// in time in milliseconds, `FARS` for the same in seconds, a star for any word.
+/// Every command that writes: the data before, the command, and its record. `FAR` stands for a point in time
+/// in milliseconds, `FARS` for the same in seconds, a star for any word.
 const FORMS: &[(&str, &str, &[&str])] = &[
     // Strings.
     ("", "SET k v", &["SET k v"]),
@@ -168,7 +167,7 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("", "XADD k * f v", &["XADD k * f v"]),
     ("XADD k 1-1 f v", "XADD k MAXLEN ~ 1 LIMIT 0 2-1 f v", &["XADD k 2-1 f v"]),
     ("XADD k 1-1 f v", "XADD k MAXLEN 1 2-* f v", &["XADD k 2-0 f v", "XTRIM k MAXLEN = 1"]),
-    // Valkey and Redis 7.0 do not know these: who goes back to them must not have used them.
+    // Valkey and Redis 7.0 do not know these. An operator who returns to them must not have used them.
     (
         "XADD k 1-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >",
         "XADD k MAXLEN = 1 DELREF 2-* f v",
@@ -228,7 +227,7 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// A point in time that no test sees, in milliseconds.
+/// A point in time after the end of any test, in milliseconds.
 const FAR: u64 = 4_000_000_000_000;
 
 fn told(text: &str) -> String {
@@ -269,7 +268,7 @@ fn each_command_that_writes_is_logged_in_words_that_do_the_same_again() {
             [words[0].clone(), words.join("|")]
         })
         .collect();
-    // Those have tests of their own below.
+    // These have tests of their own below.
     let not_here = ["restore", "function|delete", "function|flush", "function|load", "function|restore"];
     let missing: Vec<&String> =
         writing.difference(&tried).filter(|name| !not_here.contains(&name.as_str())).collect();
@@ -376,7 +375,7 @@ fn what_has_expired_is_logged_before_what_met_it() {
     until("both are over", || ask(&mut client, "EXISTS k") == ":0" && ask(&mut client, "HLEN h") == ":1");
     let before = logged(&mut client);
     assert!(before.contains(&vec!["0 DEL k".to_owned()]), "{before:?}");
-    // A read does not remove fields, or it has been logged above.
+    // A read does not remove fields, or their removal was logged above.
     ask(&mut client, "HINCRBY h f 1");
     let all: Vec<String> = before.into_iter().chain(logged(&mut client)).flatten().collect();
     let lost = all.iter().position(|command| command == "0 HDEL h f").expect("the field was lost");
@@ -461,7 +460,7 @@ fn work_on_large_values_is_logged_when_it_is_stored() {
     assert_eq!((n_stored, units.len()), (10_000, 2));
 }
 
-/// Plays random commands of one client; no command of it fails.
+/// Plays random commands of one client, none of which fails.
 fn play(client: &mut Client, dice: &mut Dice, n_commands: usize) {
     for nth in 0..n_commands {
         let (a, b) = (dice.roll(12), dice.roll(12));

@@ -1,4 +1,4 @@
-//! Commands whose work grows with their data: none of them runs long on a thread that serves sockets.
+//! Commands whose work grows with their data: none of them runs long on an I/O thread.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use crate::support::{
 };
 use braid_server::command::{Registered, TABLE, Work};
 
-/// How many elements a large value has.
+/// The number of elements of a large value.
 const N_LARGE: usize = 40_000;
 
-/// Every type of value that the cases are about: the key that a case names, and what makes the value.
+/// Every type of value in the cases, by the key that a case names.
 const KEYS: [&str; 15] = [
     "set",
     "set2",
@@ -30,7 +30,7 @@ const KEYS: [&str; 15] = [
     "long-zset",
 ];
 
-/// A row of the table, and a command of it that has as much to do as its keys hold.
+/// A row of the table, and a command of it whose work grows with its keys.
 const CASES: &[(&str, &str)] = &[
     ("get", "GET bytes"),
     ("set", "SET bytes x GET"),
@@ -157,8 +157,8 @@ const CASES: &[(&str, &str)] = &[
     ("debug|digest-value", "DEBUG DIGEST-VALUE set"),
 ];
 
-/// Rows of which no case can be written as a line: their tests are elsewhere in this file, or say why there
-/// is none.
+/// Rows without a case of one line. Their tests are elsewhere in this file, or there is a reason for having
+/// none.
 const OTHERS: [(&str, &str); 4] = [
     ("restore", "a_large_payload_is_restored_elsewhere"),
     ("pfselftest", "a_self_test_is_long"),
@@ -179,7 +179,7 @@ fn add(client: &mut Client, name: &str, key: &str, n: usize, element: impl Fn(us
     }
 }
 
-/// Makes the values that cases are about, of `n` elements, under keys that begin with `prefix`.
+/// Makes the values of the cases, with `n` elements, under keys that begin with `prefix`.
 fn make(client: &mut Client, prefix: &str, n: usize) {
     let key = |name: &str| format!("{prefix}:{name}");
     add(client, "SADD", &key("set"), n, |nth| vec![format!("member-{nth}")]);
@@ -208,20 +208,20 @@ fn make(client: &mut Client, prefix: &str, n: usize) {
     add(client, "PFADD", &key("hll"), n / 2, |nth| vec![nth.to_string()]);
 }
 
-/// Puts the values of a prefix where the cases look for them.
+/// Copies the values of a prefix to the keys that the cases use.
 fn lay_out(client: &mut Client, prefix: &str, line: &str) {
     let is_named =
         |name: &str| line.split(' ').any(|word| word == name || word == "shared" && name == "bytes");
     for name in KEYS.into_iter().filter(|name| is_named(name)) {
         assert_eq!(ask(client, &format!("COPY {prefix}:{name} {name} REPLACE")), ":1", "{name}");
     }
-    // Two keys share one blob, so that it is copied by who changes it.
+    // Two keys share one blob, so a command that changes it must copy it.
     ask(client, "COPY bytes shared REPLACE");
     ask(client, "DEL stored");
 }
 
-/// Groups and consumers without number, a list in tiny pieces, and a hash of which all fields but one have
-/// expired.
+/// Makes many groups and consumers, and a list in tiny pieces. Also a hash whose fields have all expired
+/// except one.
 fn make_rest(client: &mut Client, n: usize) {
     ask(client, "XADD groups 1-1 f v");
     ask(client, "XADD groups 2-1 f v");
@@ -254,7 +254,7 @@ fn server() -> Server {
     Server::start(&["--io-threads", "1", "--enable-debug-command", "yes"])
 }
 
-/// How many commands were offloaded while `run` ran.
+/// Returns how many commands were offloaded while `run` ran.
 fn n_offloaded(client: &mut Client, run: impl FnOnce(&mut Client)) -> usize {
     let before = figure(client, "commands_offloaded");
     run(client);
@@ -285,8 +285,8 @@ fn every_row_whose_work_grows_has_a_case() {
     assert_eq!(named, growing);
 }
 
-/// Runs the lines of cases over the values of a prefix, alone and in MULTI, and returns those that
-/// `n_offloaded` says are wrong.
+/// Runs the lines of cases on the values of a prefix, alone and in MULTI. Returns the lines that
+/// `n_offloaded` finds wrong.
 fn wrong_cases<'c>(
     client: &mut Client,
     prefix: &str,
@@ -328,7 +328,7 @@ fn the_same_commands_over_small_values_run_where_they_are_read() {
     assert!(found.is_empty(), "These were offloaded for nothing:\n{}", found.join("\n"));
 }
 
-/// A few elements used to be copied where sockets are served, however long they were.
+/// A few elements used to be copied on I/O threads, however long they were.
 #[test]
 fn a_few_long_elements_are_read_elsewhere() {
     let server = server();
@@ -353,7 +353,7 @@ fn a_self_test_is_long() {
     assert_eq!(n_offloaded(&mut client, |client| run_in_multi(client, "PFSELFTEST")), 1);
 }
 
-/// What is refused under the hold and run again used to count its look-ups twice.
+/// A command that was refused under the hold and run again used to count its look-ups twice.
 #[test]
 fn what_is_read_elsewhere_counts_its_look_ups_once() {
     let server = server();
@@ -395,10 +395,10 @@ fn a_refused_mget_takes_back_only_the_look_ups_that_it_made() {
         "+OK"
     );
     assert_eq!(ask(&mut client, "CONFIG RESETSTAT"), "+OK");
-    // It is refused at the third key, because it is long, and goes no further than the fourth, because its
-    // reply is over the limit.
+    // It is refused at the third key, because it is long. It ends at the fourth, because its reply exceeds
+    // the limit.
     limited.send(&["MGET", "part0", "part1", "part2", "part3", "part4", "part5", "part6", "part7"]);
-    // The reply is over the limit.
+    // The reply exceeds the limit.
     assert_eq!(limited.await_close().expect("the connection ends"), None);
     let info = client.command(&["INFO", "stats"]).text().expect("INFO answers text");
     let hits = info.lines().find_map(|line| line.strip_prefix("keyspace_hits:")).expect("a field of INFO");
@@ -417,7 +417,7 @@ fn a_large_payload_is_restored_elsewhere() {
     assert_eq!(ask(&mut client, "SCARD restored"), format!(":{N_LARGE}"));
 }
 
-/// To copy a very long argument takes as long as to copy a value of that size.
+/// Copying a very long argument takes as long as copying a value of that size.
 #[test]
 fn a_very_long_argument_is_stored_elsewhere() {
     let server = server();
@@ -454,7 +454,7 @@ fn a_very_long_argument_is_stored_elsewhere() {
     }
 }
 
-/// How many pages a thread of the server has been given since it began.
+/// Returns the number of pages that a thread of the server has been given so far.
 fn n_pages_given(server: &Server, thread: &str) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("Linux tells");
     let stats = tasks.map(|task| {
@@ -467,8 +467,8 @@ fn n_pages_given(server: &Server, thread: &str) -> usize {
     fields.split_whitespace().nth(7).expect("the eighth after it").parse().expect("a number")
 }
 
-/// Until a page of new memory can be written to, it has to be found and cleared: on some machines
-/// milliseconds for a huge one.
+/// A page of new memory must be found and cleared before it can be written. On some machines this takes
+/// milliseconds for a huge page.
 #[test]
 fn room_for_a_very_long_argument_is_made_elsewhere() {
     let server = server();
@@ -507,8 +507,8 @@ fn a_client_may_leave_while_room_is_made_for_it() {
     assert_eq!(ask(&mut control, "EXISTS long"), ":0");
 }
 
-/// What a transaction does adds up, wherever its commands go: to another database, and to what earlier ones
-/// have made.
+/// The work of a transaction adds up. Its commands may use another database, or values that earlier ones have
+/// made.
 #[test]
 fn a_transaction_of_many_short_commands_is_long() {
     let server = server();
@@ -531,7 +531,7 @@ fn a_transaction_of_many_short_commands_is_long() {
     );
 }
 
-/// Each of them is short; together they would keep the thread's other clients waiting.
+/// Each command is short, but together they would keep the thread's other clients waiting.
 #[test]
 fn a_pipeline_of_short_commands_is_not_run_at_one_go() {
     let server = server();
@@ -547,9 +547,8 @@ fn a_pipeline_of_short_commands_is_not_run_at_one_go() {
     assert!(n > 0);
 }
 
-/// Where Redis would be done, a client that asks for more elements than there are need not ask again. (One
-/// that asks for just as many may have to: what comes after the last one is empty, but has not been looked
-/// at.)
+/// A client that asks for more elements than there are need not ask again, as in Redis. (A client that asks
+/// for exactly this number may have to: the rest is empty, but has not been visited.)
 #[test]
 fn a_scan_visits_as_many_elements_as_it_was_told_to() {
     let server = server();
@@ -587,7 +586,7 @@ fn failed_passwords_are_counted() {
     assert!(info.contains("acl_access_denied_auth:3\r\n"), "{info}");
 }
 
-/// A transaction's queue is input that is kept: a client that fills it beyond the limit is closed.
+/// A transaction's queue is input that is kept. A client that fills it beyond the limit is closed.
 #[test]
 fn a_queue_counts_against_the_query_buffer_limit() {
     let server = Server::start(&["--client-query-buffer-limit", "1mb"]);

@@ -1,5 +1,5 @@
-//! Which look-ups of keys are counted as hits and misses (INFO `keyspace_hits`, `keyspace_misses`):
-//! redis-server's, command by command.
+//! The look-ups of keys that count as hits and misses, command by command. INFO `keyspace_hits` and
+//! `keyspace_misses` must be those of redis-server.
 
 use crate::support::{
     Client, Server,
@@ -10,7 +10,7 @@ use crate::support::{
 /// Hits and misses.
 type Counts = (u64, u64);
 
-/// What there is before each command.
+/// The data before each command.
 const KEYS: &[&str] = &[
     "SET str hello",
     "SET num 10",
@@ -34,8 +34,8 @@ const KEYS: &[&str] = &[
     "XGROUP CREATE stream last $",
 ];
 
-/// Commands on a key K, which is there or missing; the key that is there; and what is counted of the one and
-/// of the other. With a `*` in it, the key is a pattern.
+/// Commands on a key K, with an existing key. The counts are those for the existing and for a missing key. A
+/// key with a `*` in it is a pattern.
 const LOOKUPS: &[(&str, &str, [Counts; 2])] = &[
     ("APPEND K x", "str", [(0, 0), (0, 0)]),
     ("DECR K", "num", [(0, 0), (0, 0)]),

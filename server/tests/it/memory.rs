@@ -1,4 +1,5 @@
-//! Memory that is no data: INFO tells it apart, it has limits of its own, and it costs nobody a key.
+//! Memory that is no data: INFO reports it separately, and it has limits of its own. No key is evicted for
+//! it.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -20,7 +21,7 @@ fn set(client: &mut Client, n: usize) -> String {
     client.command(&[b"SET".as_slice(), format!("key:{n}").as_bytes(), &[b'x'; VALUE]]).to_string()
 }
 
-/// Writes so many keys.
+/// Writes `n_keys` keys.
 fn fill(client: &mut Client, n_keys: usize) {
     for first in (0..n_keys).step_by(100) {
         for n in first..first + 100 {
@@ -30,7 +31,7 @@ fn fill(client: &mut Client, n_keys: usize) {
     }
 }
 
-/// Has keys be evicted from so many bytes more than are in use now.
+/// Sets a limit of `room` bytes above the memory in use. Beyond it keys are evicted.
 fn limit(client: &mut Client, room: usize) {
     let limit = figure(client, "used_memory") + room;
     assert_eq!(ask(client, "CONFIG SET maxmemory-policy allkeys-random"), "+OK");
@@ -63,12 +64,12 @@ fn a_slow_disk_evicts_nothing_and_refuses_nothing() {
                 let mut writer = server.connect();
                 let n_done = &n_done;
                 scope.spawn(move || {
-                    // Three times what there may be.
+                    // Three times the permitted memory.
                     (0..2).for_each(|_| fill(&mut writer, KEYS));
                     n_done.fetch_add(1, Ordering::Relaxed);
                 });
             }
-            // They go on until enough waits for the disk, and then they wait, too.
+            // They continue until enough data waits for the disk, and then they wait, too.
             let mut seen = (0, 0);
             until("the writers wait, or have done it all", || {
                 let waiting = figure(&mut control, "mem_aof_buffer");
@@ -90,8 +91,8 @@ fn a_slow_disk_evicts_nothing_and_refuses_nothing() {
     }
 }
 
-/// Sends what is answered with an error again and again, and reads nothing; says after how many bytes the
-/// server closed the connection.
+/// Sends invalid requests again and again without reading the errors. Returns the number of bytes after which
+/// the server closed the connection.
 fn talk_without_listening(mut socket: impl Read + Write) -> usize {
     const MOST: usize = 8 << 20;
     let lines = b"x\r\n".repeat(5000);
@@ -129,7 +130,7 @@ fn who_has_not_authenticated_and_reads_nothing_is_closed_at_once() {
     assert_eq!(figure(&mut client, "client_output_buffer_limit_disconnections"), 8);
     assert_eq!(set(&mut client, 0), "+OK");
     assert_eq!((figure(&mut client, "evicted_keys"), ask(&mut client, "DBSIZE")), (0, ":4000".to_owned()));
-    // A client that reads gets its errors, however many.
+    // A client that reads receives its errors, however many.
     let mut patient = Client::connect(server.port());
     for _ in 0..1000 {
         assert_eq!(ask(&mut patient, "GET x"), "-NOAUTH Authentication required.");
@@ -137,7 +138,7 @@ fn who_has_not_authenticated_and_reads_nothing_is_closed_at_once() {
     assert_eq!(ask(&mut patient, "AUTH secret"), "+OK");
 }
 
-/// Uses memory that is no data; called again until there is enough of it.
+/// Uses memory that is no data. It is called again until there is enough of it.
 type Filler = fn(&mut [Client], usize);
 
 const LINE: usize = 100_000;
@@ -230,8 +231,7 @@ fn what_is_no_data_evicts_nothing() {
             assert!(most > before + 2 * ROOM, "{what}: {} bytes more", most - before);
         }
         let control = &mut clients[0];
-        // The holes that Lua leaves in the heap may count as overhead, which is 30 % of the limit at the
-        // most.
+        // Holes that Lua leaves in the heap may count as overhead, up to 30 % of the limit.
         let most_evicted = if *what == "garbage of scripts" { KEYS / 3 } else { 0 };
         let n_evicted = figure(control, "evicted_keys");
         assert!(n_evicted <= most_evicted, "{what}: {n_evicted} keys were evicted");
@@ -259,7 +259,7 @@ fn lua_is_collected_after_a_large_run() {
             let code = "local t = {} for i = 1, 100000 do t[i] = string.rep('x', 100) .. i end return #t";
             assert_eq!(client.command(&["EVAL", code, "0"]).to_string(), ":100000");
         }
-        // Each of the threads that may have run one has a state, and 4 MiB in it are not much.
+        // Each thread that may have run a script has a state, and 4 MiB in it are little.
         until("what is left is collected", || figure(&mut clients[0], "used_memory_vm_total") < 12 << 20);
     }
 }
@@ -276,7 +276,7 @@ fn a_limit_that_is_less_than_what_is_in_use_is_told() {
     until("it is told", || server.log().contains("are in use: keys are evicted"));
 }
 
-/// The most that is resident while a server is written to, in MiB.
+/// Returns the largest resident memory of a server so far, in MiB.
 fn peak_mib(server: &Server) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let peak =
@@ -307,8 +307,8 @@ fn long_values_with_the_file_on_stay_near_the_limit() {
         }
     });
     let peak = peak_mib(&server);
-    // The goal is 1.15 times the limit and 64 MiB, which is met on an idle machine. On a busy one each client
-    // may have a value that has given way and is not freed yet.
+    // The goal is 1.15 times the limit and 64 MiB, which an idle machine meets. On a busy one each client may
+    // have an evicted value that is not freed yet.
     const OF_EACH_CLIENT_MIB: usize = VALUE_MIB + VALUE_MIB / 4;
     assert!(peak <= LIMIT_MIB + N_CLIENTS * OF_EACH_CLIENT_MIB + 64, "{peak} MiB");
     let n_left: usize =
@@ -361,7 +361,7 @@ fn a_start_reads_what_is_large_once_and_builds_it_once() {
         let mut client = server.connect();
         assert_eq!(ask(&mut client, "GET before"), "\"v\"");
         let peak = peak_mib(&server);
-        // The file of commands has the value as a word, of which the element is made. In a snapshot it lies
+        // The file of commands has the value as a word, which becomes the element. In a snapshot the value is
         // among others.
         let limit = if appendonly == "yes" { VALUE_MIB * 13 / 10 } else { VALUE_MIB * 23 / 10 };
         assert!(peak <= limit, "appendonly {appendonly}, {length}: {peak} MiB");
@@ -373,8 +373,8 @@ fn a_start_reads_what_is_large_once_and_builds_it_once() {
     }
 }
 
-/// The request, or the append-only file's word, used to be copied: there were two of the value for a while,
-/// and four with the file on.
+/// The request, or the word of the append-only file, used to be copied. So the value existed twice for a
+/// while, and four times with the file on.
 #[test]
 fn a_long_string_is_stored_and_loaded_where_it_came() {
     const VALUE_MIB: usize = 96;
@@ -389,8 +389,7 @@ fn a_long_string_is_stored_and_loaded_where_it_came() {
         let set = [&[b"SET".as_slice(), b"long", &value], options].concat();
         assert_eq!(client.command(&set).to_string(), "+OK");
         let peak = peak_mib(&server);
-        // What is written to the file is a copy. Room for what comes is made in steps, each of which moves
-        // what is there.
+        // The data for the file is a copy. The input buffer grows in steps, each of which moves its contents.
         let n_copies = if appendonly == "yes" { 2 } else { 1 };
         assert!(peak <= n_copies * VALUE_MIB + VALUE_MIB * 6 / 10, "{appendonly} {options:?}: {peak} MiB");
     }
@@ -402,8 +401,8 @@ fn a_long_string_is_stored_and_loaded_where_it_came() {
     assert_eq!(client.command(&["GET", "long"]), Reply::Bulk(value));
 }
 
-/// The room of a request of many words, which had grown by doubling, and its copy looked like holes once they
-/// were freed: a client that wrote the same keys again had half of all others evicted.
+/// The buffer of a request of many words had grown by doubling. Once freed, it and its copy looked like
+/// holes. A client that wrote the same keys again caused the eviction of half of all others.
 #[test]
 fn a_long_request_that_overwrites_evicts_nothing() {
     const N_KEYS: usize = 60_000;
@@ -424,8 +423,8 @@ fn a_long_request_that_overwrites_evicts_nothing() {
     assert_eq!(ask(&mut client, "DBSIZE"), format!(":{N_KEYS}"));
 }
 
-/// The answer of INFO was beyond the limit itself, so that programs which look for more than 4 KiB over it
-/// found that now and then.
+/// INFO's reply used to exceed the limit itself. Programs that look for more than 4 KiB above the limit found
+/// that now and then.
 #[test]
 fn what_is_in_use_under_a_small_limit_has_room_for_the_command_that_asks() {
     let server = Server::start(&["--io-threads", "2"]);

@@ -1,4 +1,4 @@
-//! The metrics port: what it tells and to whom, and that no request does harm.
+//! The metrics port: its contents, its access control, and its resistance to harmful requests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,7 +48,7 @@ impl Place {
         ask_for(&mut self.connect(), path, &login(user))
     }
 
-    /// The samples of the metrics, by name and labels.
+    /// Returns the samples of the metrics, by name and labels.
     fn metrics(&self) -> BTreeMap<String, f64> {
         let answer = self.get("/metrics");
         assert_eq!(answer.code, 200);
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// The header that says who asks: `name:password`.
+/// Returns the header that authenticates a user: `name:password`.
 fn login(user: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let encoded = user.as_bytes().chunks(3).map(|bytes| {
@@ -106,7 +106,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     samples.map(sample).collect()
 }
 
-/// Whether the server answers clients and visitors.
+/// Checks that the server answers clients and visitors.
 fn assert_serves(place: &Place) {
     assert_eq!(ask(&mut place.server.connect(), "PING"), "+PONG");
     assert_eq!(place.get("/healthz").body, "ok\n");
@@ -129,7 +129,7 @@ fn pages_are_found_by_their_paths() {
     for path in ["/metrics/", "/../etc/passwd", "//", "*", "http://braid/metrics"] {
         assert_eq!(place.get(path).code, 404, "{path}");
     }
-    // The page asks nobody else for anything.
+    // The page loads nothing from other hosts.
     let page = place.get("/");
     assert!(page.headers["content-security-policy"].contains("default-src 'none'"));
     assert!(!page.body.contains("https://") && !page.body.contains("src="), "an outside resource");
@@ -171,7 +171,7 @@ fn metrics_have_the_form_of_prometheus_and_say_what_info_says() {
         {
             ask(&mut client, line);
         }
-        // A word that has to be escaped.
+        // A word that must be escaped.
         client.command(&["EVAL", "return redis.error_reply('O\"D\\\\D x')", "0"]);
         let text = place.get("/metrics").body;
         let mut families = BTreeMap::new();
@@ -212,13 +212,13 @@ fn metrics_have_the_form_of_prometheus_and_say_what_info_says() {
         }
         let by_thread = found.range("braid_thread_commands_total".to_owned()..);
         let by_thread = by_thread.take_while(|(name, _)| name.starts_with("braid_thread_commands_total"));
-        // Threads for long work may have run some, too.
+        // Heavy-work threads may have run some, too.
         let by_thread = by_thread.map(|(_, n)| n).sum::<f64>();
         assert!(by_thread > 0.0 && by_thread <= found["redis_commands_processed_total"], "{by_thread}");
     });
 }
 
-/// The names of metrics in a text.
+/// Returns the names of metrics in a text.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|letter: char| letter != '_' && !letter.is_ascii_alphanumeric());
     words.filter(|word| word.starts_with("redis_") || word.starts_with("braid_")).collect()
@@ -238,7 +238,7 @@ fn the_board_and_the_documents_name_metrics_that_are_there() {
     let (board, operations) = (read("packaging/grafana.json"), read("docs/operations.md"));
     assert!(named(&board).len() > 30, "the search has missed the board's metrics");
     assert_eq!(named(&board).difference(&told).collect::<Vec<_>>(), [&""; 0]);
-    // The exporter, and what it has and Prometheus objects to.
+    // The exporter, and its metric to which Prometheus objects.
     let others = BTreeSet::from(["redis_exporter", "redis_rdb_last_bgsave_duration_sec"]);
     let unknown: Vec<_> = named(&operations).difference(&told).copied().collect();
     assert!(unknown.iter().all(|name| others.contains(name)), "{unknown:?}");
@@ -256,7 +256,7 @@ fn without_the_directive_nobody_listens() {
     let port = Port::claim();
     let _server = Server::start(&[]);
     assert!(TcpStream::connect(("127.0.0.1", port.number())).is_err());
-    // Nor does it start where somebody else listens.
+    // Nor does it start on a port that is in use.
     let taken = Server::start(&[]);
     let number = taken.port().to_string();
     let other = Port::claim().number().to_string();
@@ -282,7 +282,7 @@ fn passwords_and_rights_are_those_of_access_control() {
     ] {
         assert_eq!(ask(&mut client, line), "+OK");
     }
-    // Anyone may know that it is up.
+    // Anyone may ask whether it is up.
     assert_eq!(place.get("/healthz").code, 200);
     for path in ["/", "/metrics", "/status.json", "/nothing"] {
         let refused = place.get(path);
@@ -301,7 +301,7 @@ fn passwords_and_rights_are_those_of_access_control() {
     ] {
         assert_eq!(place.get_as(user, "/metrics").code, code, "{user}");
     }
-    // The slow log and hot keys have rights of their own.
+    // The slow log and hot keys require rights of their own.
     let (watcher, operator) =
         ["watcher:seen", "operator:seen"].map(|user| place.get_as(user, "/status.json").body).into();
     assert!(
@@ -317,13 +317,13 @@ fn passwords_and_rights_are_those_of_access_control() {
     let log = ask(&mut client, "ACL LOG");
     assert!(["metrics", "asleep", "nobody"].iter().all(|word| log.contains(&format!("\"{word}\""))), "{log}");
     assert!(!log.contains("seen"), "a password is in the log");
-    // A change of users holds for connections that are open.
+    // A change of users applies to open connections.
     let mut connection = place.connect();
     assert_eq!(ask_for(&mut connection, "/metrics", &login("watcher:seen")).code, 200);
     assert_eq!(ask(&mut client, "ACL DELUSER watcher"), ":1");
     assert_eq!(ask_for(&mut connection, "/metrics", &login("watcher:seen")).code, 401);
     assert_eq!(ask(&mut client, "CONFIG SET requirepass \"\""), "+OK");
-    // Nobody else's rights go with the default user.
+    // The rights of the default user affect no other user.
     assert_eq!(ask(&mut client, "ACL SETUSER default nopass -info"), "+OK");
     assert_eq!(place.get("/metrics").code, 401);
     assert_eq!(place.get_as("operator:seen", "/metrics").code, 200);
@@ -336,7 +336,7 @@ fn who_guesses_passwords_waits() {
     for _ in 0..6 {
         assert_eq!(ask_for(&mut guesser, "/metrics", &login("default:guess")).code, 401);
     }
-    // While the answer to the next guess waits, others are served; and what is right after it is answered
+    // While the reply to the next guess waits, others are served. A correct login after the guess is answered
     // after it.
     let request = |user: &str| format!("GET /metrics HTTP/1.1\r\n{}\r\n", login(user));
     guesser.get_mut().write_all(request("default:guess").as_bytes()).unwrap();
@@ -352,11 +352,11 @@ fn slow_and_silent_visitors_keep_nobody_out() {
     let mut visitors = Vec::new();
     for nth in 0..200 {
         let mut visitor = place.connect();
-        // Some go no further than half of a request, some ask for much and read nothing.
+        // Some send only half of a request. Others ask for much and read nothing.
         let said: &[u8] =
             if nth % 2 == 0 { b"GET /metrics HT" } else { &b"GET /metrics HTTP/1.1\r\n\r\n".repeat(2000) };
         visitor.get_mut().set_nonblocking(true).unwrap();
-        // What its socket does not take, or a closed one, is nothing to wait for.
+        // The write may be partial, and the connection may be closed. The test waits for neither.
         let _ = visitor.get_mut().write(said);
         visitors.push(visitor);
         if nth % 10 == 0 {
@@ -384,7 +384,7 @@ fn garbage_does_no_harm() {
             bytes[at] = dice.roll(256) as u8;
         }
         let mut visitor = place.connect();
-        // It may be closed before it has said all.
+        // It may be closed before everything is sent.
         let _ = visitor.get_mut().write_all(&bytes);
         let _ = visitor.get_mut().shutdown(std::net::Shutdown::Write);
         let mut answers = Vec::new();
@@ -469,8 +469,8 @@ fn metrics_tell_whether_data_is_safe() {
     assert!(metrics["braid_rdb_last_save_duration_seconds"] >= 0.0);
 }
 
-/// A page of a stranger had a browser within the network read all of it: by a name of his own that he had
-/// lead to the server.
+/// A stranger's page could make a browser within the network read all metrics. It used a name of the
+/// stranger's that resolves to the server.
 #[test]
 fn only_who_knows_the_server_by_a_name_of_its_own_is_answered() {
     let place =
@@ -508,7 +508,7 @@ fn only_who_knows_the_server_by_a_name_of_its_own_is_answered() {
         }
     }
     assert_eq!(code("Host: localhost\r\nHost: evil.example\r\n", "/metrics"), 400);
-    // A browser always says where it wants to go.
+    // A browser always sends the host that it wants.
     assert_eq!(code("", "/metrics"), 200);
     let mut client = place.server.connect();
     assert_eq!(ask(&mut client, "CONFIG SET metrics-hosts evil.example"), "+OK");

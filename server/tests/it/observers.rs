@@ -1,5 +1,5 @@
-//! An observer of changes is told of each once and in order, whichever way the command ran: in place, from a
-//! node, served to a client that waited, offloaded, or within EXEC.
+//! An observer of changes learns of each once and in order, however the command ran. It may run in place,
+//! from a node, served to a waiting client, offloaded, or within EXEC.
 
 use crate::support::{
     Client, Reply, Server,
@@ -16,7 +16,7 @@ fn everywhere(scenario: impl Fn(&Server)) {
     }
 }
 
-/// What was recorded since the last call: database, event and key of each change.
+/// Returns the changes since the last call: database, event and key of each.
 fn changes(client: &mut Client) -> Vec<String> {
     match client.command(&["DEBUG", "CHANGES"]) {
         Reply::Array(changes) => changes.iter().map(|change| change.text().expect("a text")).collect(),
@@ -82,7 +82,7 @@ fn each_change_of_a_command_in_place_is_heard_of_once_and_in_order() {
         ];
         let heard = changes(&mut client);
         assert_eq!(heard[..expected.len()], expected);
-        // Of a database each shard tells.
+        // Each shard reports the change of a database.
         let of_databases = &heard[expected.len()..];
         assert!(of_databases.iter().any(|change| change == "0 swapped"), "{of_databases:?}");
         assert!(of_databases.iter().any(|change| change == "0 flushed"), "{of_databases:?}");
@@ -197,7 +197,7 @@ fn what_is_served_to_a_client_that_waited_follows_what_woke_it() {
         run(&mut client, &["RPUSH a x"]);
         assert_eq!(mover.receive().to_string(), "\"x\"");
         assert_eq!(waiter.receive().to_string(), "[\"b\" \"x\"]");
-        // BLMOVE tells of its source after its destination, as LMOVE does.
+        // BLMOVE reports its source after its destination, as LMOVE does.
         let expected =
             ["0 new a", "0 rpush a", "0 new b", "0 rpush b", "0 lpop a", "0 del a", "0 lpop b", "0 del b"];
         assert_eq!(changes(&mut client), expected);

@@ -1,5 +1,5 @@
-//! Work on large values that is offloaded, and what it meets: other databases, commands that wait for it,
-//! pauses, killed clients, monitoring clients.
+//! Offloaded work on large values, and its encounters. It meets other databases, commands that wait for it,
+//! pauses, killed clients and monitoring clients.
 //!
 //! `DEBUG HOLD-OFFLOADED` stops such work between its two steps, when the values are pinned.
 
@@ -17,7 +17,7 @@ use crate::support::{
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
 const N_MEMBERS: usize = 12_000;
 
-/// A large set `big`, and a client that has asked for work on it and has it pinned.
+/// A large set `big`, and a client whose command works on it and has pinned it.
 struct Pinned<'a> {
     server: &'a Server,
     control: Client,
@@ -25,7 +25,7 @@ struct Pinned<'a> {
 }
 
 impl<'a> Pinned<'a> {
-    /// Has a client ask for `command`, and waits until that has pinned its values.
+    /// Sends `command` from a client, and waits until it has pinned its values.
     fn by(server: &'a Server, command: &str) -> Self {
         let mut control = server.connect();
         fill_set(&mut control, "big", N_MEMBERS);
@@ -36,7 +36,7 @@ impl<'a> Pinned<'a> {
         Self { server, control, reader }
     }
 
-    /// Lets the work go on, and returns its reply.
+    /// Lets the work continue. Returns its reply.
     fn go_on(&mut self) -> Reply {
         assert_eq!(ask(&mut self.control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
         self.reader.receive()
@@ -57,7 +57,7 @@ fn id_of(client: &mut Client) -> i64 {
     client.command(&["CLIENT", "ID"]).integer().expect("a number")
 }
 
-/// Sends a command that must wait, and has CLIENT UNBLOCK end its wait; returns the error.
+/// Sends a command that must wait, and ends its wait with CLIENT UNBLOCK. Returns the error.
 fn unblocked_from(client: &mut Client, id: i64, control: &mut Client, command: &str) -> String {
     tell(client, command);
     until("the command waits", || ask(control, &format!("CLIENT UNBLOCK {id} ERROR")) == ":1");
@@ -124,8 +124,8 @@ fn a_command_that_waits_for_a_pinned_key_can_be_killed_and_unblocked() {
     });
 }
 
-/// What was sent before the end of a connection runs, whether or not it had to wait: it used to be dropped
-/// with all behind it.
+/// A command sent before the end of a connection runs, even if it had to wait. It used to be dropped with all
+/// later commands.
 #[test]
 fn what_waits_for_a_pinned_key_runs_after_its_client_has_left() {
     everywhere(|server| {
@@ -153,14 +153,15 @@ fn what_waits_for_a_pinned_key_runs_after_its_client_has_left() {
         assert_eq!([half.receive(), half.receive()].map(|reply| reply.to_string()), ["+PONG", ":1"]);
         assert!(matches!(half.receive(), Reply::Integer(1 | 2)));
         assert_eq!(half.await_close().expect("the connection ends"), None);
-        // The control and the reader: nothing of the others stays.
+        // The control and the reader: nothing of the other clients remains.
         await_clients(&mut pinned.control, 2);
         assert_eq!(ask(&mut pinned.control, "SMISMEMBER big half left"), "[:1 :1]");
         assert_eq!(ask(&mut pinned.control, "GET after"), "\"2\"");
     });
 }
 
-/// An EXEC that was unblocked used to leave its transaction open: all that the client sent later was queued.
+/// An EXEC that was unblocked used to leave its transaction open. All later commands of the client were
+/// queued.
 #[test]
 fn an_exec_that_is_unblocked_ends_its_transaction() {
     everywhere(|server| {
@@ -183,8 +184,8 @@ fn an_exec_that_is_unblocked_ends_its_transaction() {
     });
 }
 
-/// A store that was done again used to count as two commands to CLIENT REPLY SKIP: its reply came in place of
-/// the next one's.
+/// A store that ran again used to count as two commands to CLIENT REPLY SKIP. Its reply came in place of the
+/// next one's.
 #[test]
 fn client_reply_skip_skips_a_store_that_is_done_again() {
     everywhere(|server| {
@@ -202,8 +203,8 @@ fn client_reply_skip_skips_a_store_that_is_done_again() {
     });
 }
 
-/// The replies that waited for a killed client's socket are dropped. Those to commands that were under way
-/// used to be sent all the same, in their place.
+/// The replies that wait for a killed client's socket are dropped. Replies to commands in progress used to be
+/// sent in their place.
 #[test]
 fn a_killed_client_gets_no_reply_in_place_of_another() {
     const N_READS: usize = 4000;
@@ -231,7 +232,7 @@ fn a_killed_client_gets_no_reply_in_place_of_another() {
         });
         let id = id.expect("a number");
         assert_eq!(ask(&mut control, &format!("CLIENT KILL ID {id}")), ":1");
-        // There is room in the socket again.
+        // The socket has room again.
         let mut received = vec![0; n_sent];
         reader.read_exact(&mut received).expect("the socket has taken these");
         assert_eq!(ask(&mut control, "DEBUG HOLD-OFFLOADED 0"), "+OK");
@@ -251,7 +252,7 @@ fn after_a_pause_of_writes_has_answered_nothing_offloaded_is_stored() {
         await_command(&mut pinned.control, id, "sadd");
         fill_set(&mut pinned.control, "other", N_MEMBERS);
         assert_eq!(ask(&mut pinned.control, "CLIENT PAUSE 1000000 WRITE"), "+OK");
-        // A read after the store: once it is answered, the store has been tried.
+        // A read after the store: its reply shows that the store has been tried.
         let mut other = server.connect();
         tell(&mut other, "SMEMBERS other");
         await_pinned(&mut pinned.control, 2);
@@ -284,7 +285,7 @@ fn after_client_kill_nothing_offloaded_of_the_killed_is_stored() {
     });
 }
 
-/// The next line of MONITOR that is about the keyspace: its words.
+/// Returns the words of the next line of MONITOR about the keyspace.
 fn shown(monitor: &mut Client) -> String {
     loop {
         let line = monitor.receive().to_string();
@@ -379,7 +380,7 @@ fn a_panic_while_unpinning_is_answered_as_the_client_wants_replies() {
     });
 }
 
-/// Whatever a command does to a key at each place where it names it: there is one result.
+/// Whatever a command does to a key that it names in several places, there is one result.
 #[test]
 fn a_key_that_is_named_twice_is_stored_once() {
     let store = |client: &mut Client, command: &[&str]| {
@@ -411,13 +412,13 @@ fn a_key_that_is_named_twice_is_stored_once() {
 fn copying_a_large_value_holds_no_shard() {
     everywhere(|server| {
         let mut pinned = Pinned::by(server, "COPY big {big}stored");
-        // They are where the copy is read from and where it goes to.
+        // These keys are in the shard of the copy's source and destination.
         assert_eq!(ask(&mut pinned.control, "SCARD big"), format!(":{N_MEMBERS}"));
         assert_eq!(ask(&mut pinned.control, "SET {big}other x"), "+OK");
         assert_eq!(ask(&mut pinned.control, "EXISTS {big}stored"), ":0");
         assert_eq!(pinned.go_on().to_string(), ":1");
         assert_eq!(ask(&mut pinned.control, "SCARD {big}stored"), format!(":{N_MEMBERS}"));
-        // The two are not one.
+        // The two keys are independent.
         assert_eq!(ask(&mut pinned.control, "SADD big x"), ":1");
         assert_eq!(ask(&mut pinned.control, "SCARD {big}stored"), format!(":{N_MEMBERS}"));
     });

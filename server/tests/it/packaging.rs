@@ -1,4 +1,4 @@
-//! What packages install: the configuration, the service and the manual fit the server and each other.
+//! Installed files: the configuration, the service and the manual fit the server and each other.
 
 use std::{
     collections::BTreeSet,
@@ -19,8 +19,8 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// The configuration's lines that hold, and those that are there to be uncommented: prose begins with a
-/// capital letter or a code span.
+/// Returns the configuration's active lines, and the examples in its comments. Prose begins with a capital
+/// letter or a code span.
 fn conf() -> (Vec<String>, Vec<String>) {
     let (mut set, mut examples) = (Vec::new(), Vec::new());
     for line in text("packaging/braid.conf").lines() {
@@ -36,14 +36,14 @@ fn conf() -> (Vec<String>, Vec<String>) {
     (set, examples)
 }
 
-/// What the configuration sets a directive to.
+/// Returns the value of a directive in the configuration.
 fn set_to(directive: &str) -> String {
     let (set, _) = conf();
     let value = set.iter().find_map(|line| line.strip_prefix(directive)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("braid.conf sets {directive}")).to_owned()
 }
 
-/// The paths in the package, and what each is made of.
+/// Returns the paths in the package, each with its source.
 fn installed() -> Vec<(String, String)> {
     let manifest = text("server/Cargo.toml");
     let assets = manifest.split_once("\nassets = [\n").expect("there is a list").1;
@@ -57,7 +57,7 @@ fn installed() -> Vec<(String, String)> {
     assets.lines().map(of_line).collect()
 }
 
-/// The values of a key in the unit's file.
+/// Returns the values of a key in the unit's file.
 fn unit(key: &str) -> Vec<String> {
     let text = text("packaging/braid-server.service");
     text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned).collect()
@@ -141,7 +141,7 @@ fn the_manual_says_what_the_help_says() {
     let manual = Command::new(root().join("packaging/manual")).args([SERVER, "8", "one line"]).output();
     let manual = manual.expect("there is a shell");
     assert!(manual.status.success(), "{}", String::from_utf8_lossy(&manual.stderr));
-    // As it is read: without what roff needs.
+    // As a reader sees it, without roff's escapes.
     let manual = String::from_utf8(manual.stdout).expect("it is text");
     let read = manual.replace("\\-", "-").replace("\\(aq", "'").replace("\\&", "");
     let help = Command::new(SERVER).arg("--help").output().expect("it runs").stdout;
@@ -149,7 +149,7 @@ fn the_manual_says_what_the_help_says() {
     assert!(read.contains(help.trim_end()), "{read}");
     let title = format!(".TH BRAID-SERVER 8 \"\" \"Braid server v={}\"", env!("CARGO_PKG_VERSION"));
     assert!(read.starts_with(&title), "{read}");
-    // A line that begins with a point or a quote is an order to roff.
+    // A line that begins with a point or a quote is a request to roff.
     assert!(!manual.lines().any(|line| line.starts_with('\'')), "{manual}");
     assert!(read.contains("/etc/braid/braid.conf"));
 }

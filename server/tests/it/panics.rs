@@ -1,4 +1,4 @@
-//! What a panic in a command does: before its first change, nothing but an error; after it, the end of the
+//! The effects of a panic in a command. Before its first change it is an error, and after it the end of the
 //! server.
 
 use crate::support::{
@@ -100,7 +100,7 @@ fn panics_among_delegated_commands_hurt_nobody_else() {
     }
 }
 
-/// Half a transaction must not be seen: what was written before the panic cannot be taken back.
+/// Half a transaction must not be seen: writes before the panic cannot be undone.
 #[test]
 fn a_panic_in_a_transaction_that_has_written_ends_the_process() {
     let mut server = laid_out((2, 16));
@@ -130,8 +130,7 @@ fn assert_stopped_by_panic(server: &mut Server) {
     assert!(log.contains("stopping rather than serve it"), "{log}");
 }
 
-/// A panic in a command that holds no shard used to end its thread, and the clients of the thread waited for
-/// ever.
+/// A panic in a command without a hold used to end its thread. The clients of the thread waited for ever.
 #[test]
 fn a_panic_in_a_command_without_keys_is_an_error() {
     let server = Server::start(&["--enable-debug-command", "yes", "--io-threads", "1"]);
@@ -148,7 +147,7 @@ fn a_panic_in_a_command_without_keys_is_an_error() {
     server.stop();
 }
 
-/// Pinning the values of offloaded work used to leave them pinned when it panicked, or to end the server.
+/// A panic while pinning offloaded values used to leave them pinned, or to end the server.
 #[test]
 fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
     for layout in [(1, 1), (2, 16)] {
@@ -161,7 +160,7 @@ fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
                 ask(&mut client, "SUNIONSTORE all big other"),
                 "-ERR internal error in 'sunionstore', see the server's log"
             );
-            // Those that write the keys do not wait for ever.
+            // Commands that write the keys do not wait for ever.
             assert_eq!(ask(&mut writer, &format!("SADD big new-{round}")), ":1");
             assert_eq!(ask(&mut writer, &format!("SADD other new-{round}")), ":1");
         }
@@ -169,8 +168,8 @@ fn a_panic_while_pinning_is_an_error_and_pins_nothing() {
     }
 }
 
-/// Storing the result of offloaded work used to leave the values pinned when it panicked: whoever wrote them
-/// waited for ever.
+/// A panic while storing the result of offloaded work used to leave the values pinned. Commands that wrote
+/// them waited for ever.
 #[test]
 fn a_panic_while_unpinning_is_an_error_and_leaves_nothing_pinned() {
     for layout in [(1, 1), (2, 16)] {
@@ -181,7 +180,7 @@ fn a_panic_while_unpinning_is_an_error_and_leaves_nothing_pinned() {
         for round in 0..3 {
             assert_eq!(ask(&mut client, "DEBUG PANIC-WHILE-UNPINNING"), "+OK");
             tell(&mut client, "SUNIONSTORE all big other");
-            // What came with it runs all the same.
+            // Commands of the same pipeline run all the same.
             tell(&mut client, "EXISTS all");
             assert_eq!(
                 client.receive().to_string(),

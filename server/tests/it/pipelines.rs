@@ -1,5 +1,5 @@
-//! Pipelines on few keys from several clients: what is run together, fetched ahead or left with another
-//! thread answers as if each command had come alone.
+//! Pipelines on few keys from several clients. Commands that are run together, prefetched or left with
+//! another thread answer as if each had come alone.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,14 +17,14 @@ use crate::support::{
 const N_CLIENTS: usize = 4;
 const N_MEMBERS: usize = 700;
 
-/// What a client expects of its own members, which no other client touches, and what it has sent.
+/// A client's members, which no other client touches, with the expected values and the commands sent.
 struct Own {
     id: usize,
     dice: Dice,
     fields: HashMap<usize, usize>,
     members: HashSet<usize>,
     scores: HashMap<usize, usize>,
-    /// One line a reply: what was sent, and what must come.
+    /// A line for each reply: the command, and the expected reply.
     awaited: Vec<(String, String)>,
 }
 
@@ -58,7 +58,7 @@ impl Own {
                 let is_new = self.scores.insert(nth, value).is_none();
                 (format!("ZADD sorted {value} {member}"), format!(":{}", is_new as u8))
             }
-            // Of the wrong type: what is fetched ahead for it is another kind's members.
+            // A command of the wrong type: its prefetch meets members of another kind.
             _ => {
                 let text = "-WRONGTYPE Operation against a key holding the wrong kind of value";
                 (format!("SISMEMBER hash {member}"), text.to_owned())
@@ -91,7 +91,7 @@ fn pipelines_on_large_values_answer_command_by_command() {
                 assert_eq!(ask(client, &format!("ZSCORE sorted {id}:{nth}")), format!("\"{score}\""));
             }
         });
-        // Each has become large.
+        // Each value has become large.
         let encodings =
             ["hash", "set", "sorted"].map(|key| ask(&mut client, &format!("OBJECT ENCODING {key}")));
         assert_eq!(encodings, ["\"hashtable\"", "\"hashtable\"", "\"skiplist\""]);
@@ -108,7 +108,7 @@ fn pipelines_over_many_keys_answer_command_by_command() {
             let mut awaited = Vec::new();
             for _ in 0..30 {
                 for _ in 0..40 {
-                    // Now and then more than are looked for ahead.
+                    // Now and then more keys than are prefetched.
                     let n_keys = if dice.percent(5) { 100 } else { 1 + dice.roll(12) };
                     let keys: Vec<usize> = (0..n_keys).map(|_| dice.roll(N_MEMBERS)).collect();
                     awaited.push(many_keys(&mut dice, &mut held, id, &keys));
@@ -119,7 +119,7 @@ fn pipelines_over_many_keys_answer_command_by_command() {
     }
 }
 
-/// A command over keys of a client: what is sent, and what must come.
+/// Returns a command on several keys of a client, and the expected reply.
 fn many_keys(
     dice: &mut Dice,
     held: &mut HashMap<usize, usize>,
@@ -151,7 +151,7 @@ fn many_keys(
     }
 }
 
-/// Sends all that is awaited at once, and reads it.
+/// Sends all awaited commands at once, and reads the replies.
 fn run(client: &mut Client, awaited: &mut Vec<(String, String)>) {
     let mut bytes = Vec::new();
     for (line, _) in awaited.iter() {
@@ -165,7 +165,7 @@ fn run(client: &mut Client, awaited: &mut Vec<(String, String)>) {
     }
 }
 
-/// Pauses, monitoring clients that do not read, and long reads, until it is over.
+/// Adds pauses, monitoring clients that do not read, and long reads, until it is over.
 fn disturb(server: &Server, is_over: &AtomicBool) {
     let mut dice = Dice(seed());
     let mut client = server.connect();
@@ -202,7 +202,7 @@ fn pipelines_run_each_command_once_whatever_goes_on_beside_them() {
                 let (mut n, mut len) = (0, 0);
                 let mut awaited = Vec::new();
                 for _ in 0..40 {
-                    // Many of a pipeline go to one key, and run under one hold.
+                    // Many commands of a pipeline use one key, and run under one hold.
                     let is_mixed = dice.percent(50);
                     for _ in 0..1 + dice.roll(70) {
                         awaited.push(match dice.roll(4) {
@@ -229,7 +229,7 @@ fn pipelines_run_each_command_once_whatever_goes_on_beside_them() {
     }
 }
 
-/// A client that asks for much at once gets its replies by and by, and others are served in between.
+/// A client that asks for much at once receives its replies gradually. Others are served in between.
 #[test]
 fn replies_that_nobody_reads_are_not_all_made_at_once() {
     const N_REPLIES: usize = 400;
@@ -247,7 +247,7 @@ fn replies_that_nobody_reads_are_not_all_made_at_once() {
         let list = other.command(&["CLIENT", "LIST", "ID", &id.to_string()]).text().expect("a text");
         let unread = list.split(' ').find_map(|field| field.strip_prefix("omem=")).expect("a field");
         seen.push(unread.parse::<usize>().expect("a number"));
-        // Some of it is in the socket.
+        // A part of it is in the socket.
         if seen.last() > Some(&((N_REPLIES - 16) * VALUE_BYTES)) {
             break;
         }

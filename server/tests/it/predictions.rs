@@ -1,13 +1,13 @@
-//! Scripts made at random, whose keys are predicted from their texts.
+//! Random scripts, whose keys are predicted from their texts.
 //!
 //! They run at the same time over few shards, and then one after another in the order in which they took
-//! effect: every reply and every key must be the same. Each script draws a ticket first, and leaves it in a
-//! key of its own, since one that ends with an error answers nothing else. There is a ticket in each of
-//! several databases. Scripts of one database so follow each other, and compete for shards with those of the
-//! others, which use the same names: a key's database does not matter for its shard.
+//! effect. Every reply and every key must be the same. Each script first draws a ticket and leaves it in a
+//! key of its own, because a script that ends with an error answers nothing else. Each of several databases
+//! has a ticket. So scripts of one database follow each other, and compete for shards with those of the
+//! others. All databases use the same names, because a key's database does not affect its shard.
 //!
-//! Of many scripts the keys are certain beforehand. They write without a way back, so they must wait for all
-//! their keys before they begin.
+//! The keys of many scripts are certain beforehand. Such scripts write without a way back, so they must wait
+//! for all their keys before they begin.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,10 +24,10 @@ const N_CLIENTS: usize = 2 * N_DATABASES;
 const N_TEXTS: usize = 80;
 const N_ROUNDS: usize = 150;
 
-/// What keys are made of, so that scripts meet.
+/// The parts of key names, few so that scripts collide.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "1", "{a}2"];
 
-/// Makes the text of a script.
+/// A maker of script texts.
 struct Author<'d> {
     dice: &'d mut Dice,
     /// Without functions, caught errors and keys from data.
@@ -120,7 +120,7 @@ impl Author<'_> {
         }
     }
 
-    /// What is a text, mostly.
+    /// Returns an expression, which is mostly a text.
     fn value(&mut self, depth: usize) -> String {
         if depth > 0 && self.dice.percent(35) {
             let (a, b) = (self.value(depth - 1), self.value(depth - 1));
@@ -157,11 +157,11 @@ struct Run {
     id: String,
     words: Vec<String>,
     reply: Reply,
-    /// [`ALONGSIDE`] followed it, within EXEC.
+    /// Whether [`ALONGSIDE`] followed it, within EXEC.
     is_accompanied: bool,
 }
 
-/// What follows a script that runs within EXEC.
+/// The command after a script that runs within EXEC.
 const ALONGSIDE: &str = "APPEND a y";
 
 /// One of the clients.
@@ -174,7 +174,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// A script with arguments of its own, whose reply is yet to come.
+    /// Sends a script with arguments of its own. Its reply is yet to come.
     fn run(&mut self) -> Run {
         let id = format!("{}-{}", self.id, self.runs.len());
         let mut name = || (*self.dice.pick(&NAMES)).to_owned();
@@ -201,8 +201,8 @@ impl Part<'_> {
     }
 }
 
-/// Runs scripts at random from many clients, and returns those of each database in the order in which they
-/// took effect.
+/// Runs random scripts from many clients. Returns those of each database in the order in which they took
+/// effect.
 fn run_at_once(server: &Server, texts: &[String], seed: u64) -> Vec<Vec<Run>> {
     let parts = crowd(server, N_CLIENTS, |id, client| {
         assert_eq!(ask(client, &format!("SELECT {}", id % N_DATABASES)), "+OK");
@@ -232,8 +232,8 @@ fn run_at_once(server: &Server, texts: &[String], seed: u64) -> Vec<Vec<Run>> {
     databases
 }
 
-/// Runs scripts again, one after another, and compares what they reply. Returns how many were certain, and
-/// how many were not.
+/// Runs scripts again, one after another, and compares their replies. Returns how many were certain, and how
+/// many were not.
 fn run_again(server: &Server, databases: &[Vec<Run>], context: &str) -> (usize, usize) {
     let mut client = server.connect();
     let (mut n_certain, mut n_open) = (0, 0);
@@ -243,7 +243,7 @@ fn run_again(server: &Server, databases: &[Vec<Run>], context: &str) -> (usize, 
             let n_before = figure(&mut client, "lane_runs");
             let reply = client.command(&run.words);
             assert_eq!(run.reply, reply, "{context}:\n{}\n{:?}", run.words[1], &run.words[2..]);
-            // One that is not certain takes the lane before it writes, and each writes.
+            // A script that is not certain takes the lane before it writes, and each script writes.
             match figure(&mut client, "lane_runs") - n_before {
                 0 => n_certain += 1,
                 _ => n_open += 1,
@@ -275,8 +275,8 @@ fn scripts_at_random_take_effect_one_after_another() {
     }
 }
 
-/// Runs a script on a server that has no other clients, and returns the keys that it reaches for if they are
-/// certain beforehand.
+/// Runs a script on a server without other clients. Returns the keys that it uses if they are certain
+/// beforehand.
 fn certain_keys(client: &mut Client, monitor: &mut Client, words: &[String]) -> Option<BTreeSet<String>> {
     assert_eq!(ask(client, "FLUSHALL"), "+OK");
     let n_before = figure(client, "lane_runs");
@@ -298,7 +298,7 @@ fn certain_keys(client: &mut Client, monitor: &mut Client, words: &[String]) -> 
     }
 }
 
-/// While another holds the lane and one of its keys, a certain script has not begun.
+/// A certain script does not begin while another one holds the lane and one of its keys.
 #[test]
 fn scripts_that_are_certain_have_all_their_keys_from_the_beginning() {
     let seed = dice::seed();
@@ -327,7 +327,7 @@ fn scripts_that_are_certain_have_all_their_keys_from_the_beginning() {
             );
             until("the holder may be killed", || ask(&mut control, "SCRIPT KILL") == "+OK");
             holder.receive();
-            // It was not there when the script was refused.
+            // The key did not exist when the script was refused.
             assert_eq!(ask(&mut control, "DBSIZE"), ":0");
             n_held += 1;
         }
@@ -335,7 +335,7 @@ fn scripts_that_are_certain_have_all_their_keys_from_the_beginning() {
     assert!(n_held >= 12, "only {n_held} keys were held");
 }
 
-/// Has a client hold a key's shard, and the lane, until its script is killed.
+/// Makes a client hold a key's shard and the lane, until its script is killed.
 fn hold(holder: &mut Client, control: &mut Client, key: &str) {
     assert_eq!(ask(holder, "MULTI"), "+OK");
     assert_eq!(holder.command(&["GET", key]).to_string(), "+QUEUED");
@@ -345,8 +345,8 @@ fn hold(holder: &mut Client, control: &mut Client, key: &str) {
     until("the key is held", || control.command(&["GET", key]).to_string().starts_with("-BUSY"));
 }
 
-/// What a script's text does not show: which command it is, an argument that makes others keys, a text that
-/// grows.
+/// Facts that a script's text does not show. These are the name of a command, an argument that changes which
+/// others are keys, and a growing text.
 #[test]
 fn keys_that_a_text_does_not_show_are_not_certain() {
     let long = "x".repeat(1 << 20);
@@ -372,7 +372,7 @@ fn keys_that_a_text_does_not_show_are_not_certain() {
             [_, key, ..] => (*key).to_owned(),
             [_] => unreachable!("none has one argument"),
         };
-        // The key is held for long enough that the script comes meanwhile, and not without end.
+        // The key is held until the script arrives, but not without end.
         let long = "redis.call('GET', redis.call('GET', KEYS[1]) or KEYS[1]) for n = 1, 1e8 do end";
         assert_eq!(ask(&mut holder, "MULTI"), "+OK");
         assert_eq!(holder.command(&["EVAL", long, "1", &held]).to_string(), "+QUEUED");

@@ -1,4 +1,4 @@
-//! The server as a process: in the background, under systemd, with the system's log, and at a fault.
+//! The server as a process: in the background, under systemd, with the system's log, after faults.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::support::{
 
 const SERVER: &str = env!("CARGO_BIN_EXE_braid-server");
 
-/// A directory of a test's own, which goes with it.
+/// A directory of one test, which is removed with this value.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -41,22 +41,22 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It lies in the build's scratch space and does no harm.
+        // A leftover is in the build's scratch space and does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A process that ends with this value, also when a test panics.
+/// A process that is ended when this value is dropped, also when a test panics.
 struct Process(u32);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Mostly it has ended.
+        // It has mostly ended already.
         let _ = Command::new("kill").arg(self.0.to_string()).stderr(Stdio::null()).status();
     }
 }
 
-/// A server with a log in its scratch space.
+/// Returns the command of a server with a log in its scratch space.
 fn command(scratch: &Scratch, port: &Port, args: &[&str]) -> Command {
     let mut command = Command::new(SERVER);
     command
@@ -104,7 +104,7 @@ fn a_daemon_goes_to_the_background_and_serves_with_all_its_threads() {
         assert_eq!(ask(other, &format!("SET k{n} v")), "+OK");
     }
     assert_eq!(ask(&mut client, "DBSIZE"), ":10");
-    // It is a session of its own, and its standard streams lead nowhere.
+    // It has a session of its own, and its standard streams lead nowhere.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let fields: Vec<&str> = stat.rsplit_once(')').expect("its name").1.split_whitespace().collect();
     assert_eq!(fields[3], pid.to_string(), "the session in {stat}");
@@ -139,14 +139,14 @@ fn systemd_hears_that_the_server_is_ready_and_that_it_stops() {
             String::from_utf8(said[..n].to_vec()).expect("it is text")
         };
         let port = Port::claim();
-        // A supervised server stays where its supervisor sees it.
+        // A supervised server does not go to the background.
         let args = ["--supervised", supervised, "--daemonize", "yes"];
         let mut command = command(&scratch, &port, &args);
         let child = command.env("NOTIFY_SOCKET", &socket).spawn().expect("the server can be run");
         let server = Process(child.id());
         let said = heard();
         assert!(said.lines().any(|line| line == "READY=1"), "{said}");
-        // By then it is.
+        // The server is ready by then.
         let mut client = Client::connect(port.number());
         assert_eq!(ask(&mut client, "PING"), "+PONG");
         assert_eq!(info(&mut client, "process_supervised"), "systemd");
@@ -169,7 +169,7 @@ fn a_server_that_nobody_supervises_says_so_and_serves() {
     let mut client = connect(&port);
     assert_eq!(info(&mut client, "process_supervised"), "no");
     assert!(scratch.read("log").contains("no systemd waits for this process"), "{}", scratch.read("log"));
-    // Whether there is a log of the system's or not, its file has all.
+    // With or without the system's log, its file has all lines.
     assert_eq!(
         scratch.read("log").matches("Ready to accept connections").count(),
         1,
@@ -190,7 +190,7 @@ fn help_that_nobody_reads_to_its_end_is_no_failure() {
     }
 }
 
-/// Starts a server and does something to it that ends it; gives the signal that did, and its log.
+/// Starts a server and makes it end by a fault. Returns the signal that ended it, and its log.
 fn fault(name: &str, args: &[&str], harm: impl FnOnce(&mut Client, u32)) -> (Option<i32>, String) {
     let scratch = Scratch::new(name);
     let port = Port::claim();
@@ -224,8 +224,8 @@ fn the_log_tells_where_a_fault_was_and_the_process_ends_by_its_signal() {
         assert!(log.contains(told), "{told} in {log}");
     }
     assert!(log.contains("debug_segfault at "), "the stack has the command in {log}");
-    // By the outermost call it is the whole stack of that thread, and by the innermost nothing of the
-    // report's own.
+    // The outermost call shows that this is the whole stack of the thread. The innermost one shows that the
+    // report itself is left out.
     assert!(log.contains("start_thread") && !log.contains("on_fault"), "{log}");
 }
 
@@ -269,8 +269,8 @@ fn nothing_is_reported_where_that_is_not_wanted() {
     }
 }
 
-/// A closed terminal, a program that rotates logs, a profiler or a timer ended the server at once, without a
-/// snapshot.
+/// Signals of a closed terminal, a log rotation, a profiler or a timer used to end the server. It ended at
+/// once, without a snapshot.
 #[test]
 fn signals_that_ask_for_no_end_are_survived() {
     let scratch = Scratch::new("signals");
@@ -291,8 +291,8 @@ fn signals_that_ask_for_no_end_are_survived() {
     assert!(server.wait().expect("it is this test's own").success());
 }
 
-/// As in Redis, a supervisor may send SIGTERM twice, and nothing is lost. Who presses Ctrl-C once more has it
-/// end at once, and it says that it has not saved.
+/// As in Redis, a supervisor may send SIGTERM twice, and nothing is lost. A second Ctrl-C ends the server at
+/// once, and the log reports that nothing was saved.
 #[test]
 fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
     for (first, second, is_saved) in
@@ -325,7 +325,7 @@ fn a_second_signal_ends_the_last_snapshot_only_if_it_is_sigint() {
     }
 }
 
-/// A server with ten keys that is at its snapshot for as long as the test wants.
+/// A server with ten keys whose snapshot lasts as long as the test wants.
 struct Ending {
     scratch: Scratch,
     port: Port,
@@ -360,15 +360,15 @@ impl Ending {
         assert_eq!(ask(&mut self.client, "CONFIG SET rdb-key-save-delay 0"), "+OK");
     }
 
-    /// Returns its code, and whether it has left a snapshot.
+    /// Returns its exit code, and whether it has left a snapshot.
     fn end(mut self) -> (Option<i32>, bool) {
         let status = self.server.wait().expect("it is this test's own");
         (status.code(), Path::new(&self.scratch.path("dump.rdb")).exists())
     }
 }
 
-/// A signal of a supervisor, or another client, used to end the server meanwhile with nothing saved, and with
-/// success.
+/// A supervisor's signal, or another client, used to end the server meanwhile. It ended with success, but
+/// with nothing saved.
 #[test]
 fn an_end_that_saves_nothing_waits_for_what_is_being_saved() {
     for (save, first) in [("", "SHUTDOWN SAVE"), ("", "SAVE"), ("3600 1000", "SHUTDOWN")] {
@@ -398,7 +398,7 @@ fn an_end_that_saves_nothing_waits_for_what_is_being_saved() {
     }
 }
 
-/// A signal that was refused, or whose end was called off, made the next SIGINT one that insists.
+/// After a refused signal or a called-off end, the next SIGINT used to end the server at once.
 #[test]
 fn a_signal_insists_on_the_end_that_a_signal_has_begun_and_on_no_other() {
     let mut ending = Ending::new("insists", "3600 1000");
@@ -414,7 +414,7 @@ fn a_signal_insists_on_the_end_that_a_signal_has_begun_and_on_no_other() {
     assert_eq!(ending.end(), (Some(0), true));
 }
 
-/// It was dropped together with the end that the abort was for, and the server ran on.
+/// The new request used to be dropped together with the aborted end, and the server continued.
 #[test]
 fn an_end_that_is_asked_for_after_an_abort_comes() {
     for second in ["SIGTERM", "SHUTDOWN"] {
@@ -422,7 +422,7 @@ fn an_end_that_is_asked_for_after_an_abort_comes() {
         ending.other.send(&["SHUTDOWN"]);
         ending.until_it_saves();
         let mut third = connect(&ending.port);
-        // One behind the other, so that the saver sees both at once.
+        // One directly after the other, so that the saver sees both at once.
         third.send(&["SHUTDOWN", "ABORT"]);
         match second {
             "SIGTERM" => {
@@ -437,7 +437,7 @@ fn an_end_that_is_asked_for_after_an_abort_comes() {
     }
 }
 
-/// Runs a server that does not serve for long, if at all; returns its code and what it says.
+/// Runs a server that soon ends, or does not start. Returns its exit code and its output.
 fn run(scratch: &Scratch, args: &[&str]) -> (Option<i32>, String) {
     let mut child = Command::new(SERVER)
         .args(args)
@@ -454,7 +454,7 @@ fn run(scratch: &Scratch, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// It started, and said nothing anywhere.
+/// It used to start, and logged nothing anywhere.
 #[test]
 fn a_log_file_that_cannot_be_opened_ends_the_start() {
     let scratch = Scratch::new("no-log");
@@ -471,7 +471,7 @@ fn a_log_file_that_cannot_be_opened_ends_the_start() {
     assert!(!Path::new(&scratch.path("log")).exists(), "a check leaves nothing");
 }
 
-/// Its first lines were where the server was started, and the others in `dir`.
+/// Its first lines used to be in the folder of the start, and the others in `dir`.
 #[test]
 fn a_relative_log_file_is_one_file_in_the_folder_of_the_server() {
     let scratch = Scratch::new("relative-log");
@@ -494,7 +494,7 @@ fn a_relative_log_file_is_one_file_in_the_folder_of_the_server() {
     assert!(!Path::new(&scratch.path("log")).exists());
 }
 
-/// It served data of its own, or without the promise that was asked for, and said so in a line of the log.
+/// It used to serve data of its own, or without the requested promise. Only a line of the log reported that.
 #[test]
 fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     let scratch = Scratch::new("missing");
@@ -514,7 +514,7 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
             assert!(text.contains("support"), "{args:?}: {text}");
         }
     }
-    // A value that asks for nothing ends no start, and neither does one that a later line takes back.
+    // A value that requests nothing does not end the start, nor does one that a later line revokes.
     for words in [
         &["--replicaof", "no", "one"][..],
         &["--cluster-enabled", "no"],
@@ -541,9 +541,9 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     assert!(server.wait().expect("it is this test's own").success());
 }
 
-/// Puts a FIFO, a socket, a link to a device or a folder in the place of a file.
+/// Puts a FIFO, a socket, a link to a device or a folder in a file's place.
 fn put(kind: &str, path: &str) {
-    // The file of an earlier case.
+    // Removes the file of an earlier case.
     let _ = fs::remove_file(path);
     let made = match kind {
         "fifo" => Command::new("mkfifo").arg(path).status().is_ok_and(|status| status.success()),
@@ -554,7 +554,7 @@ fn put(kind: &str, path: &str) {
     assert!(made, "no {kind} at {path}");
 }
 
-/// The start waited for a writer of the FIFO.
+/// The start used to wait for a writer of the FIFO.
 #[test]
 fn what_is_no_file_in_the_place_of_one_ends_the_start() {
     for kind in ["fifo", "socket", "device", "folder"] {
@@ -589,7 +589,7 @@ fn what_is_no_file_in_the_place_of_one_ends_the_start() {
         refused(&tls, "cert: it is no regular file");
 
         put(kind, &scratch.path("dump.rdb"));
-        // A pipe that somebody writes to is a snapshot like another.
+        // A pipe with a writer is a snapshot like any other.
         let why = if kind == "fifo" {
             "dump.rdb failed at byte 0"
         } else {
@@ -601,7 +601,7 @@ fn what_is_no_file_in_the_place_of_one_ends_the_start() {
     }
 }
 
-/// A shell that has the lines in a variable, or decrypts them, gives them by a pipe.
+/// A shell that has the lines in a variable, or decrypts them, passes them through a pipe.
 #[test]
 fn a_configuration_may_come_from_a_pipe() {
     let scratch = Scratch::new("piped");

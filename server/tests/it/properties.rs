@@ -1,11 +1,11 @@
-//! Properties that hold for any input, tried with some. The fuzz targets of `server/fuzz` try others.
+//! Properties that hold for any input, tried with some inputs. The fuzz targets of `server/fuzz` try others.
 
 mod records;
 mod users;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
-/// What rules begin with, and whole ones.
+/// Whole rules, and the beginnings of rules.
 const RULES: &[&str] = &[
     "",
     "on",
@@ -62,7 +62,7 @@ const RULES: &[&str] = &[
     "!9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 ];
 
-/// What may follow.
+/// The ends of rules.
 const ENDS: &[&str] = &[
     "", "", "", "*", "a", "get", "[a-", "?", "\\", "|", "\"", "'", " ", "\t", "\0", "é", "(", ")", "%", "~b",
     "@",

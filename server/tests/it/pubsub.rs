@@ -1,5 +1,5 @@
-//! Publishers, subscribers and monitoring clients, many at once and on all threads: what each of them
-//! receives, and in which order.
+//! Publishers, subscribers and monitoring clients, many at once and on all threads. The tests check their
+//! messages, and the order of these.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use crate::support::{
     dice::seed,
 };
 
-/// The parts of a push or, in RESP2, of an array, as texts; null is empty.
+/// Returns the parts of a push, or of an array in RESP2, as texts. Null becomes an empty text.
 fn parts(reply: &Reply) -> Vec<String> {
     match reply {
         Reply::Push(items) | Reply::Array(items) => items.iter().map(text).collect(),
@@ -25,15 +25,14 @@ fn text(reply: &Reply) -> String {
     reply.text().or_else(|| Some(reply.integer()?.to_string())).unwrap_or_default()
 }
 
-/// The payload of a message of any kind.
+/// Returns the payload of a message of any kind.
 fn payload(reply: &Reply) -> String {
     let parts = parts(reply);
     assert!(["message", "pmessage", "smessage"].contains(&&*parts[0]), "no message: {parts:?}");
     parts.last().expect("a message has a payload").clone()
 }
 
-/// Sends a command that changes a single subscription, and returns the messages that come before its
-/// confirmation.
+/// Sends a command that changes a single subscription. Returns the messages before its confirmation.
 fn change(client: &mut Client, line: &str) -> Vec<String> {
     tell(client, line);
     until_confirmed(client, line)
@@ -51,13 +50,13 @@ fn until_confirmed(client: &mut Client, line: &str) -> Vec<String> {
     }
 }
 
-/// A publisher and the number of its message.
+/// Returns the publisher and the number of a message.
 fn signed(payload: &str) -> (usize, usize) {
     let (publisher, nth) = payload.split_once(':').unwrap_or_else(|| panic!("not signed: {payload}"));
     (publisher.parse().expect("a publisher's number"), nth.parse().expect("a message's number"))
 }
 
-/// The ways to subscribe to channel `c`, each with what ends it and what publishes.
+/// The ways to subscribe to channel `c`, each with its command to unsubscribe and to publish.
 const BY_NAME: [&str; 3] = ["SUBSCRIBE c", "UNSUBSCRIBE c", "PUBLISH c"];
 const BY_PATTERN: [&str; 3] = ["PSUBSCRIBE *", "PUNSUBSCRIBE *", "PUBLISH c"];
 const IN_SHARD: [&str; 3] = ["SSUBSCRIBE c", "SUNSUBSCRIBE c", "SPUBLISH c"];
@@ -99,7 +98,7 @@ fn hear_in_order(server: &Server, ways: &[[&str; 3]]) {
     }
 }
 
-/// Subscribers stay on the threads where they are, whatever the others do.
+/// Subscribers stay on their threads, whatever the others do.
 #[test]
 fn subscribers_hear_all_while_connections_move() {
     let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "no"]);
@@ -133,7 +132,7 @@ fn thousands_of_channels_at_once() {
         let numbers = publisher.command(&[vec!["PUBSUB".to_owned()], with("NUMSUB")].concat());
         let expected = names.iter().flat_map(|name| [Reply::Bulk(name.clone().into()), Reply::Integer(3)]);
         assert_eq!(numbers, Reply::Array(expected.collect()));
-        // A transaction that is as long.
+        // A transaction of the same length.
         tell(&mut publisher, "MULTI");
         names.iter().for_each(|name| tell(&mut publisher, &format!("PUBLISH {name} {name}")));
         tell(&mut publisher, "EXEC");
@@ -154,7 +153,7 @@ fn thousands_of_channels_at_once() {
     });
 }
 
-/// Publishes numbered messages alone, three in a pipeline and two in a transaction by turns.
+/// Publishes numbered messages alone, three in a pipeline and two in a transaction, in turn.
 fn publish_in_several_ways(
     client: &mut Client,
     publish: &str,
@@ -199,14 +198,14 @@ fn a_client_with_several_subscriptions_hears_a_message_once_for_each() {
     });
 }
 
-/// How many of a publisher's messages were sent so far, and how many of those were answered.
+/// The numbers of a publisher's messages that were sent so far, and that were answered.
 #[derive(Default)]
 struct Progress {
     n_sent: AtomicUsize,
     n_answered: AtomicUsize,
 }
 
-/// Counts down when it is dropped, also by a panic.
+/// Counts down when dropped, also by a panic.
 struct LeavesWhenDropped<'a>(&'a AtomicUsize);
 
 impl Drop for LeavesWhenDropped<'_> {
@@ -248,7 +247,7 @@ fn come_and_go(server: &Server, ways: &[[&str; 3]]) {
     });
 }
 
-/// Subscribes, hears some messages and unsubscribes, and checks which messages have come.
+/// Subscribes, receives some messages and unsubscribes. Checks which messages have come.
 fn stay_a_while(
     client: &mut Client,
     [subscribe, unsubscribe, _]: [&str; 3],
@@ -260,7 +259,7 @@ fn stay_a_while(
     let answered_before = n_answered();
     let mut heard = Vec::new();
     let (sent_at_first, answered_at_last) = if dice.percent(25) {
-        // In one pipeline: what comes in between may be anything.
+        // In one pipeline: any messages may come in between.
         tell(client, subscribe);
         tell(client, unsubscribe);
         assert_eq!(until_confirmed(client, subscribe), [""; 0], "messages before the confirmation");
@@ -294,7 +293,7 @@ fn stay_a_while(
     }
 }
 
-/// A subscriber in RESP3 does other things, too: messages stand at their place among its replies.
+/// A subscriber in RESP3 sends other commands, too. Messages have their place among the replies.
 #[test]
 fn what_is_published_before_a_command_is_sent_comes_before_its_reply() {
     const LINES: [&str; 7] = [
@@ -339,7 +338,7 @@ fn a_client_that_receives_a_message_of_a_transaction_sees_what_the_transaction_h
             if id == 0 {
                 meeting.wait();
                 for nth in 0..N_ROUNDS {
-                    // The message is sent first, and yet it comes when all is done.
+                    // The message is published first, but arrives when the whole transaction is done.
                     for line in ["MULTI", &format!("PUBLISH c {nth}"), &format!("SET key {nth}"), "EXEC"] {
                         tell(client, line);
                     }
@@ -360,7 +359,7 @@ fn a_client_that_receives_a_message_of_a_transaction_sees_what_the_transaction_h
     });
 }
 
-/// What PUBSUB says when nobody listens.
+/// Whether PUBSUB reports no subscriber at all.
 fn nobody_listens(client: &mut Client) -> bool {
     let lines = ["CHANNELS", "SHARDCHANNELS", "NUMPAT", "NUMSUB c d", "SHARDNUMSUB c"];
     let replies = lines.map(|line| ask(client, &format!("PUBSUB {line}")));
@@ -398,8 +397,9 @@ fn a_client_that_leaves_no_longer_counts() {
     });
 }
 
-/// All that a client had was let go of in one go, with the shards of all of it held: 200,000 channels took a
-/// third of a second. It is done in steps, and till the last one nobody may have the client's place.
+/// All subscriptions of a client used to be removed at once, with all their shards held. 200,000 channels
+/// took a third of a second. Now this happens in steps. Before the last one no other client may take the
+/// client's place.
 #[test]
 fn a_client_with_thousands_of_subscriptions_leaves_nothing_to_those_that_come() {
     const N: usize = 3000;
@@ -415,7 +415,7 @@ fn a_client_with_thousands_of_subscriptions_leaves_nothing_to_those_that_come() 
             leaver.send(&words.collect::<Vec<_>>());
             (0..N).for_each(|_| drop(leaver.receive()));
         }
-        // One that watches may not be subscribed in RESP2.
+        // A client that watches may not be subscribed in RESP2.
         let mut watcher = server.connect();
         let watched = names("w");
         let words = std::iter::once("WATCH").chain(watched.iter().map(String::as_str));
@@ -439,7 +439,7 @@ fn a_client_with_thousands_of_subscriptions_leaves_nothing_to_those_that_come() 
     });
 }
 
-/// Connections that close while their commands are under way, and others that take their places at once.
+/// Connections close while their commands are in progress, and others take their places at once.
 #[test]
 fn a_client_that_leaves_in_the_middle_of_subscribing_no_longer_counts() {
     const N_CLIENTS: usize = 6;
@@ -466,12 +466,12 @@ fn a_client_that_leaves_in_the_middle_of_subscribing_no_longer_counts() {
             }
         });
         let _over = AtEnd(&is_over);
-        // The last ones may not have been accepted yet: they would subscribe for a moment.
+        // The last ones may not have been accepted yet. They would subscribe for a moment.
         let n_connected = n_before + 1 + N_CLIENTS + N_CLIENTS * N_ROUNDS;
         until("all were accepted", || figure(&mut observer, "total_connections_received") >= n_connected);
         until("all have left", || figure(&mut observer, "connected_clients") == 1);
         until("nobody listens", || nobody_listens(&mut observer));
-        // A new subscriber receives its own messages only.
+        // A new subscriber receives only its own messages.
         let mut subscriber = server.connect();
         assert_eq!(change(&mut subscriber, "SUBSCRIBE c"), [""; 0]);
         assert_eq!(ask(&mut observer, "PUBLISH c end"), ":1");
@@ -481,7 +481,7 @@ fn a_client_that_leaves_in_the_middle_of_subscribing_no_longer_counts() {
 
 #[test]
 fn a_subscriber_that_does_not_read_is_closed_and_others_go_on() {
-    // More than the kernel takes for both sides of a connection.
+    // More than the kernel buffers for both sides of a connection.
     const N_MESSAGES: usize = 2000;
     let message = "x".repeat(100_000);
     for io_threads in ["1", "4"] {
@@ -523,13 +523,13 @@ fn a_subscriber_that_does_not_read_is_closed_and_others_go_on() {
     }
 }
 
-/// What a line of MONITOR shows, without time, database and address.
+/// Returns a line of MONITOR without time, database and address.
 fn shown(line: &Reply) -> String {
     let line = text(line);
     line.split_once("] ").unwrap_or_else(|| panic!("no line of MONITOR: {line}")).1.to_owned()
 }
 
-/// Reads lines up to the one that shows `ECHO end`, and returns the tokens that were appended, by key.
+/// Reads lines up to the one that shows `ECHO end`. Returns the tokens that were appended, by key.
 fn appended(monitor: &mut Client) -> HashMap<String, Vec<String>> {
     let mut by_key: HashMap<String, Vec<String>> = HashMap::new();
     loop {
@@ -546,7 +546,7 @@ fn appended(monitor: &mut Client) -> HashMap<String, Vec<String>> {
     }
 }
 
-/// Every client appends tokens to keys, so that each value tells in which order the commands took effect.
+/// Every client appends tokens to keys, so each value shows the order in which the commands took effect.
 #[test]
 fn monitor_shows_commands_on_a_key_in_the_order_in_which_they_took_effect() {
     const N_CLIENTS: usize = 5;
@@ -561,8 +561,7 @@ fn monitor_shows_commands_on_a_key_in_the_order_in_which_they_took_effect() {
             assert_eq!(ask(client, "MONITOR"), "+OK");
         }
         std::thread::scope(|scope| {
-            // Nothing may be shown to it that ran before the answer, nor anything be left out that came
-            // later.
+            // It must see no command that ran before the reply, and every later one.
             scope.spawn(|| {
                 meeting.wait();
                 assert_eq!(ask(&mut late, "MONITOR"), "+OK");
@@ -616,7 +615,7 @@ fn monitor_shows_a_command_that_has_waited_once() {
         crowd(server, 2 * N_WAITERS, |id, client| {
             for nth in 0..N_ROUNDS {
                 if id < N_WAITERS {
-                    // What it waits for may come to either key, and the other waiters may take it.
+                    // An element for it may come to either key, and the other waiters may take it.
                     client.command(&["BLPOP", "a", "b", "0"]);
                 } else {
                     ask(client, &format!("RPUSH {} {id}:{nth}", if nth % 2 == 0 { "a" } else { "b" }));

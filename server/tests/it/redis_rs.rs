@@ -1,4 +1,4 @@
-//! The crate `redis`, a client that nobody here wrote, finds what it expects.
+//! Uses Braid through the crate `redis`, an independent client.
 
 use std::collections::{HashMap, HashSet};
 
@@ -184,7 +184,7 @@ fn messages_reach_its_subscribers() {
             let mut subscriber = connect(server, parameters);
             let mut messages = subscriber.as_pubsub();
             messages.set_read_timeout(Some(PATIENCE)).unwrap();
-            // One at a time: it awaits a single confirmation of what it sends.
+            // One at a time, because the client awaits a single confirmation of each command.
             messages.subscribe("news").unwrap();
             messages.subscribe("weather").unwrap();
             messages.psubscribe("n*").unwrap();
@@ -210,7 +210,7 @@ fn messages_reach_its_subscribers() {
             assert_eq!(redis.publish::<_, _, usize>("news", 43).unwrap(), 1);
             let message = messages.get_message().unwrap();
             assert_eq!(message.get_pattern::<String>().unwrap(), "n*");
-            // It ends all subscriptions, and the connection is as good as before.
+            // The drop ends all subscriptions, and the connection can be used as before.
             drop(messages);
             assert_eq!(redis.publish::<_, _, usize>("news", 44).unwrap(), 0);
             let () = subscriber.set("key", "value").unwrap();
@@ -230,7 +230,7 @@ fn errors_have_their_kinds() {
         assert!(error.to_string().contains("unknown command"), "{error}");
         let error = redis::cmd("EXEC").query::<()>(&mut redis).unwrap_err();
         assert!(error.to_string().contains("EXEC without MULTI"), "{error}");
-        // The connection is as good as before.
+        // The connection can be used as before.
         assert_eq!(redis.get::<_, String>("text").unwrap(), "words");
 
         let () = redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("secret").query(&mut redis).unwrap();

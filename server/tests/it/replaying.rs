@@ -1,5 +1,5 @@
-//! An append-only file is loaded by several threads: each key's commands in their order, and what reaches
-//! further between all others.
+//! Several threads load an append-only file. Each key's commands run in order, and a command that reaches
+//! further runs between all others.
 
 use std::fs;
 
@@ -12,11 +12,11 @@ use crate::support::{
 };
 
 const N_KEYS: usize = 400;
-/// So many commands on single keys come in a row, more than one thread would run by itself.
+/// The number of commands on single keys in a row. One thread alone would run fewer.
 const N_IN_A_ROW: usize = 4000;
 const N_ROWS: usize = 12;
 
-/// A command on one key. Most change something by what they find.
+/// Returns a command on one key. The effect of most depends on the present value.
 fn on_keys(dice: &mut Dice) -> Vec<String> {
     let key = |dice: &mut Dice, of: &str| format!("{of}:{}", dice.roll(N_KEYS));
     let number = dice.roll(1000).to_string();
@@ -36,7 +36,7 @@ fn on_keys(dice: &mut Dice) -> Vec<String> {
     }
 }
 
-/// Commands that reach further, each of which would leave something else elsewhere in the order.
+/// Returns commands that reach further. At another place in the order, each would have another effect.
 fn reaching_further(dice: &mut Dice) -> Vec<String> {
     let lines = [
         "SELECT 3",
@@ -65,7 +65,7 @@ fn reaching_further(dice: &mut Dice) -> Vec<String> {
     chosen
 }
 
-/// Sends commands in one piece, and reads as many replies.
+/// Sends commands in one piece, and reads their replies.
 fn send(client: &mut Client, commands: &[Vec<String>]) {
     let mut out = Vec::new();
     commands.iter().for_each(|words| encode(words, &mut out));
@@ -120,7 +120,7 @@ fn a_command_that_cannot_be_run_is_named_with_its_place_behind_many_that_can() {
     fs::write(&path, &log).expect("it can be written");
     let refusal = home.refusal(&args);
     assert!(refusal.contains(&format!("at byte {at}: Unknown command 'NOSUCHCOMMAND'")), "{refusal}");
-    // Without it all is there, and what fails is told.
+    // Without it everything is loaded, and failed commands are reported.
     log.truncate(at);
     encode(&["HSET", "key:1", "field", "value"], &mut log);
     fs::write(&path, &log).expect("it can be written");
@@ -132,7 +132,8 @@ fn a_command_that_cannot_be_run_is_named_with_its_place_behind_many_that_can() {
     assert!(server.log_tail().contains(told), "{}", server.log_tail());
 }
 
-/// A home whose append-only file has these commands, and how many bytes of it come before the last one.
+/// Returns a home whose append-only file has these commands. Also returns the length of the file before the
+/// last one.
 fn home_with(commands: &[&str]) -> (Home, usize) {
     let home = Home::new();
     home.serve(&[]).stop();
@@ -146,8 +147,8 @@ fn home_with(commands: &[&str]) -> (Home, usize) {
     (home, at)
 }
 
-/// SHUTDOWN ended the start with code 0, CLIENT PAUSE held all clients back, and after a SELECT that failed
-/// all was written to another database.
+/// SHUTDOWN used to end the start with code 0, and CLIENT PAUSE to hold all clients back. After a failed
+/// SELECT everything was written to another database.
 #[test]
 fn a_command_that_no_append_only_file_has_ends_the_start_and_is_named() {
     for (line, name) in [
@@ -175,7 +176,7 @@ fn a_command_that_no_append_only_file_has_ends_the_start_and_is_named() {
         let told = format!("at byte {at}: {name}");
         assert!(why.contains(&told) && why.contains("appendonly.aof.1.incr.aof"), "{line}: {why}");
     }
-    // It ends as a start that has failed does.
+    // It ends like any failed start.
     let (home, _) = home_with(&["SHUTDOWN NOSAVE"]);
     home.refusal(&[]);
 }

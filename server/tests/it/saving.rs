@@ -1,5 +1,5 @@
-//! Snapshots: what is on disk is what was there at one moment, whatever goes on meanwhile, and nothing is
-//! kept from its clients.
+//! Snapshots: the file has the data of one moment, whatever happens meanwhile. Clients can still read and
+//! write everything.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use braid_storage::{
 
 const LAYOUTS: [(usize, usize); 3] = [(1, 1), (2, 16), (4, 1024)];
 
-/// A string, or of anything else how many elements it has.
+/// The bytes of a string, or the number of elements of another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Held {
     Text(Vec<u8>),
@@ -39,12 +39,12 @@ impl Held {
     }
 }
 
-/// Does something for the n-th time.
+/// Writes something for the n-th time.
 type Writer<'a> = &'a (dyn Fn(&mut Client, usize) + Sync);
 
 type Contents = BTreeMap<(u32, String), Held>;
 
-/// What a file has, each key once.
+/// Returns the contents of a file. Each key must be there once.
 fn contents(path: &Path) -> Contents {
     let router = Router::new(KeyHasher::random(), 0, HashTags::Ignored);
     let (keyspace, _) = Keyspace::new(router, 16);
@@ -70,7 +70,7 @@ fn contents(path: &Path) -> Contents {
     }
 }
 
-/// Takes snapshots while others write, each until it is told to stop, and checks each snapshot.
+/// Takes snapshots while others write until they are told to stop, and checks each snapshot.
 fn while_written(server: &Server, n_snapshots: usize, writers: &[Writer<'_>], check: impl Fn(Contents)) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn while_written(server: &Server, n_snapshots: usize, writers: &[Writer<'_>], ch
 
 const N_ACCOUNTS: usize = 60;
 
-/// Moves something from an account to another, which may be in another database.
+/// Moves an amount from one account to another, which may be in another database.
 fn transfer(client: &mut Client, n: usize) {
     let (from, to) = (n * 7 % N_ACCOUNTS, (n * 13 + 1) % N_ACCOUNTS);
     let (from_db, to_db) = (from % 3, to % 3);
@@ -147,8 +147,8 @@ fn a_snapshot_has_all_of_a_transaction_or_nothing() {
     }
 }
 
-/// Two databases whose contents differ, swapped again and again: the snapshot has both, in one order or the
-/// other.
+/// Two databases with different contents are swapped again and again. The snapshot has both, in one order or
+/// the other.
 #[test]
 fn databases_that_are_swapped_meanwhile_are_whole() {
     let server = laid_out((2, 16));
@@ -173,7 +173,7 @@ fn databases_that_are_swapped_meanwhile_are_whole() {
     });
 }
 
-/// A database that is flushed and filled anew in one transaction.
+/// A database is flushed and filled anew in one transaction.
 #[test]
 fn a_database_that_is_flushed_meanwhile_is_of_one_moment() {
     for layout in LAYOUTS {
@@ -197,7 +197,7 @@ fn a_database_that_is_flushed_meanwhile_is_of_one_moment() {
     }
 }
 
-/// The file is a pipe that nobody reads: what is saved before its turn cannot be written.
+/// The file is a pipe that nobody reads, so early values cannot be written.
 #[test]
 fn writes_wait_while_too_much_was_saved_early_and_reads_do_not() {
     const N_KEYS: usize = 400;
@@ -213,7 +213,7 @@ fn writes_wait_while_too_much_was_saved_early_and_reads_do_not() {
         let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo can be run");
         assert!(made.success());
         assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started");
-        // That succeeds when the saver opens it, which is after the cut.
+        // This succeeds when the saver opens it, which is after the cut.
         let mut pipe = File::open(&path).expect("the pipe is there");
         for n in 0..N_KEYS {
             writer.send(&["SET", &format!("key:{n}"), &new]);
@@ -226,7 +226,7 @@ fn writes_wait_while_too_much_was_saved_early_and_reads_do_not() {
         assert!(file > 0);
         assert!((0..N_KEYS).all(|_| writer.receive().to_string() == "+OK"), "all writes go on");
         until("the snapshot is over", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
-        // A pipe cannot be synced, so that one has failed; the next does not.
+        // A pipe cannot be synced, so that snapshot has failed. The next one succeeds.
         let _ = fs::remove_file(&path);
         assert_eq!(ask(&mut client, "SAVE"), "+OK");
         let contents = contents(&server.scratch().join("dump.rdb"));
@@ -236,7 +236,7 @@ fn writes_wait_while_too_much_was_saved_early_and_reads_do_not() {
     }
 }
 
-/// It fails, and leaves nothing behind that would keep a key from the next.
+/// The snapshot fails, and leaves no mark that would keep a key from the next one.
 #[test]
 fn a_panic_while_a_snapshot_is_taken_ends_that_and_nothing_else() {
     for layout in LAYOUTS {
@@ -261,7 +261,7 @@ fn a_panic_while_a_snapshot_is_taken_ends_that_and_nothing_else() {
     }
 }
 
-/// Also where that is given up, or a key is unpinned.
+/// This includes panics while the snapshot is given up, or a key is unpinned.
 #[test]
 fn panics_while_a_snapshot_is_given_up_are_survived() {
     for n_panics in [2, 3, 20] {
@@ -282,7 +282,7 @@ fn panics_while_a_snapshot_is_given_up_are_survived() {
         assert_eq!(ask(&mut client, "SAVE"), "+OK", "{n_panics}");
         assert_eq!(contents(&server.scratch().join("dump.rdb")).len(), 1004);
     }
-    // Where it never ends, data is served, and no snapshot is taken that would lack some.
+    // If the panics never end, data is served, and no snapshot is taken that would lack keys.
     let server = Server::start(&["--shards", "4"]);
     let mut client = server.connect();
     ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error no");
@@ -295,7 +295,7 @@ fn panics_while_a_snapshot_is_given_up_are_survived() {
     assert!(!server.scratch().join("dump.rdb").exists());
 }
 
-/// As in Redis: what was flushed does not come back.
+/// As in Redis, flushed data does not come back.
 #[test]
 fn flushall_saves_where_there_are_save_points() {
     let server = Server::start(&["--io-threads", "2"]);
@@ -310,7 +310,7 @@ fn flushall_saves_where_there_are_save_points() {
     assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
     assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), 0);
     assert!(contents(&dump).is_empty());
-    // A snapshot that is under way is given up.
+    // A snapshot in progress is given up.
     ask(&mut client, "SET key value");
     ask(&mut client, "CONFIG SET rdb-key-save-delay 100000000");
     ask(&mut client, "BGSAVE");
@@ -319,7 +319,7 @@ fn flushall_saves_where_there_are_save_points() {
     assert_eq!(figure(&mut client, "rdb_bgsave_in_progress"), 0);
     assert!(contents(&dump).is_empty());
     ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
-    // Many at once, replies that nobody wants, and where nothing can wait.
+    // Many at once, with replies that nobody wants, and where nothing can wait.
     let n_saves = figure(&mut client, "rdb_saves");
     crowd(&server, 20, |_, client| assert_eq!(ask(client, "FLUSHALL"), "+OK"));
     assert!(figure(&mut client, "rdb_saves") > n_saves);
@@ -336,13 +336,13 @@ fn flushall_saves_where_there_are_save_points() {
         assert_eq!(ask(&mut client, line), reply);
     }
     until("that is saved, too", || figure(&mut client, "rdb_changes_since_last_save") == 0);
-    // Where it fails, the reply is the same, as in Redis.
+    // If it fails, the reply is the same, as in Redis.
     client.command(&["CONFIG", "SET", "dbfilename", "folder"]);
     std::fs::create_dir(server.scratch().join("folder")).expect("it can be made");
     assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
 }
 
-/// As in Redis, whether it has begun to be written or not: the file stays as it was.
+/// As in Redis, the file stays as it was, whether its writing has begun or not.
 #[test]
 fn flushall_gives_up_the_snapshot_that_was_begun_before() {
     let server = Server::start(&["--io-threads", "2", "--save", ""]);
@@ -366,7 +366,7 @@ fn flushall_gives_up_the_snapshot_that_was_begun_before() {
     }
     assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), 24);
     assert!(ask(&mut client, "INFO persistence").contains("rdb_last_bgsave_status:ok"));
-    // What was flushed within a transaction is not there after the next start either.
+    // Data that was flushed within a transaction is not there after the next start either.
     client.command(&["CONFIG", "SET", "save", "3600 100000"]);
     for words in ["SET key value", "BGSAVE", "MULTI", "FLUSHALL", "EXEC"] {
         client.send(&words.split(' ').collect::<Vec<_>>());
@@ -379,7 +379,7 @@ fn flushall_gives_up_the_snapshot_that_was_begun_before() {
     assert!(contents(&dump).is_empty());
     assert_eq!(figure(&mut client, "rdb_saves"), 1, "nothing is left of the one before");
     ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
-    // A snapshot that somebody waits for is taken.
+    // A snapshot for which a client waits is taken.
     client.command(&["CONFIG", "SET", "save", ""]);
     ask(&mut client, "SET key value");
     ask(&mut client, "FLUSHALL");
@@ -422,7 +422,7 @@ fn debug_reload_adds_to_what_is_there_if_wanted() {
     }
 }
 
-/// Large values are encoded without the hold, and whoever would change one waits or has it saved before.
+/// Large values are encoded without the hold. A command that would change one waits, or has it saved before.
 #[test]
 fn large_values_are_those_of_the_cut() {
     const N_MEMBERS: usize = 20_000;
@@ -435,7 +435,7 @@ fn large_values_are_those_of_the_cut() {
         for n in 0..3000 {
             ask(&mut client, &format!("RPUSH list {n}"));
         }
-        // Each leaves as many elements as there were.
+        // Each exchange leaves the number of elements as it was.
         let exchange = |client: &mut Client, n: usize| {
             for line in ["MULTI", &format!("SADD set:1 new{n}"), &format!("SREM set:1 new{n}"), "EXEC"] {
                 ask(client, line);
@@ -454,7 +454,8 @@ fn large_values_are_those_of_the_cut() {
     }
 }
 
-/// What may be replicated or run anything, and writes nothing, goes on while writes are refused.
+/// Commands that write nothing, although they may be replicated or run others. They continue while writes are
+/// refused.
 const HARMLESS: &[(&str, &str)] = &[
     ("PUBLISH channel message", ":0"),
     ("EVAL return(1) 0", ":1"),
@@ -462,7 +463,7 @@ const HARMLESS: &[(&str, &str)] = &[
     ("PFCOUNT missing", ":0"),
 ];
 
-/// The file cannot be put in its place: a folder lies there.
+/// The file cannot be renamed, because a folder has its name.
 #[test]
 fn a_snapshot_that_fails_keeps_writers_from_going_on_unless_they_may() {
     let server = Server::start(&["--save", "3600 1000000"]);
@@ -470,7 +471,7 @@ fn a_snapshot_that_fails_keeps_writers_from_going_on_unless_they_may() {
     assert_eq!(ask(&mut client, "SET key 1"), "+OK");
     let place = server.scratch().join("dump.rdb");
     fs::create_dir(&place).unwrap();
-    // Who waits for it is told, and nobody else.
+    // Only the client that waits for it is told.
     assert_eq!(ask(&mut client, "SAVE"), "-ERR");
     assert_eq!(ask(&mut client, "PING"), "+PONG");
     assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started");
@@ -508,7 +509,7 @@ fn a_snapshot_that_fails_keeps_writers_from_going_on_unless_they_may() {
     assert_eq!(ask(&mut client, "SET key 2"), "+OK");
     assert_eq!(ask(&mut client, "CONFIG SET stop-writes-on-bgsave-error yes"), "+OK");
     assert!(ask(&mut client, "SET key 3").contains("MISCONF"));
-    // The next is whole, and writers may go on.
+    // The next snapshot is whole, and writers may continue.
     fs::remove_dir(&place).unwrap();
     assert_eq!(ask(&mut client, "SAVE"), "+OK");
     assert_eq!(ask(&mut client, "SET key 4"), "+OK");
@@ -554,7 +555,7 @@ fn whoever_stops_the_server_saves_what_save_points_are_for() {
             }
             command => {
                 client.send(&command.split(' ').collect::<Vec<_>>());
-                // A client would take an answer for a refusal.
+                // A client would take a reply for a refusal.
                 assert_eq!(client.await_close().expect("it is closed"), None, "{how}");
             }
         }
@@ -564,7 +565,7 @@ fn whoever_stops_the_server_saves_what_save_points_are_for() {
             assert_eq!(contents(&file(&server)).len(), 1);
         }
     }
-    // One that cannot save goes on, unless it is forced.
+    // A server that cannot save continues, unless the end is forced.
     let mut server = Server::start(&["--save", "3600 1000"]);
     let mut client = server.connect();
     fs::create_dir(file(&server)).unwrap();
@@ -574,7 +575,7 @@ fn whoever_stops_the_server_saves_what_save_points_are_for() {
     assert!(server.await_end().success());
 }
 
-/// What is loaded again is what was there: types, deadlines, databases and functions.
+/// Loaded data equals the saved data: types, deadlines, databases and functions.
 #[test]
 fn what_is_saved_is_there_after_the_next_start_and_after_a_reload() {
     for layout in LAYOUTS {
@@ -612,7 +613,7 @@ fn what_is_saved_is_there_after_the_next_start_and_after_a_reload() {
             ask(&mut others, line);
         }
         assert_eq!(ask(&mut others, "EXEC"), "(nil-array)", "what is loaded is a change");
-        // What is written after it was saved is lost with NOSAVE.
+        // Writes after a save are lost with NOSAVE.
         ask(&mut client, "SET later 1");
         assert_eq!(ask(&mut client, "DEBUG RELOAD NOSAVE"), "+OK");
         assert_eq!(ask(&mut client, "DEBUG DIGEST"), digest);
@@ -641,7 +642,7 @@ fn snapshots_go_where_the_directory_is_now() {
     assert_eq!(ask(&mut client, "GET key"), "\"1\"");
 }
 
-/// One snapshot is taken at a time, and SHUTDOWN does not wait for one that is older than it.
+/// One snapshot is taken at a time, and SHUTDOWN does not wait for an older one.
 #[test]
 fn one_snapshot_is_taken_at_a_time() {
     let mut server = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);
@@ -655,19 +656,19 @@ fn one_snapshot_is_taken_at_a_time() {
         assert_eq!(ask(&mut client, line), "-ERR Background save already in progress");
     }
     until("it has begun", || figure(&mut client, "current_save_keys_total") == 10);
-    // Writers go on.
+    // Writers continue.
     assert_eq!(ask(&mut client, "SET key:1 2"), "+OK");
     assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0"), "+OK");
     assert_eq!(saver.receive().to_string(), "+OK");
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 1);
-    // Within a transaction it is left for later.
+    // Within a transaction it is scheduled for later.
     for line in ["MULTI", "BGSAVE"] {
         ask(&mut client, line);
     }
     assert!(ask(&mut client, "EXEC").contains("Background saving scheduled"));
     until("that is done as well", || figure(&mut client, "rdb_saves") == 2);
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 2);
-    // A client that has left is not missed.
+    // A client that has left makes no difference.
     ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000");
     saver.send(&["SAVE"]);
     until("a snapshot is under way", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
@@ -679,8 +680,8 @@ fn one_snapshot_is_taken_at_a_time() {
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 3);
 }
 
-/// Two rewrites that were asked for in one go were both told to have started, if the first had not begun by
-/// then.
+/// Two rewrites that were requested at once used to be both reported as started. This happened if the first
+/// had not begun by then.
 #[test]
 fn a_rewrite_is_in_progress_as_soon_as_it_is_answered() {
     let server = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);
@@ -699,8 +700,8 @@ fn a_rewrite_is_in_progress_as_soon_as_it_is_answered() {
     }
 }
 
-/// Save points count as Redis does: elements, not keys. A loader that fills few keys was saved by the hour
-/// only, and one SWAPDB counted for each shard.
+/// Save points count elements and not keys, as in Redis. A loader that fills few keys used to be saved only
+/// once an hour, and one SWAPDB counted for each shard.
 #[test]
 fn changes_are_counted_by_elements() {
     let server = Server::start(&["--io-threads", "2"]);
@@ -746,8 +747,8 @@ fn changes_are_counted_by_elements() {
     }
 }
 
-/// Every write waits that the last snapshot would lack, in whichever way it runs; reads are answered. CLIENT
-/// UNPAUSE does not end that.
+/// Every write that the last snapshot would lack waits, in whichever way it runs. Reads are answered. CLIENT
+/// UNPAUSE does not end this.
 #[test]
 fn from_the_cut_of_the_last_snapshot_on_nothing_that_writes_is_answered() {
     let commands: [&[&[&str]]; 12] = [

@@ -1,4 +1,4 @@
-//! Scripts: atomic and isolated on many threads, whichever keys they reach for.
+//! Scripts: atomic and isolated on many threads, whichever keys they use.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -14,7 +14,7 @@ use crate::support::{
 
 const LAYOUTS: [(usize, usize); 5] = [(1, 1024), (2, 1), (2, 1024), (8, 1024), (8, 4)];
 
-/// Accounts, which scripts move money between.
+/// The number of accounts between which scripts move money.
 const N_ACCOUNTS: usize = 40;
 const START: i64 = 1000;
 
@@ -24,7 +24,7 @@ fn eval(client: &mut Client, script: &str, keys: &[&str], argv: &[&str]) -> Repl
     client.command(&words)
 }
 
-/// Money goes from an account that data names to another that data names: neither is declared.
+/// Data names both accounts of a transfer: neither is declared.
 const TRANSFER: &str = "
     local from = 'account:' .. redis.call('GET', KEYS[1])
     redis.call('DECRBY', from, ARGV[1])
@@ -42,7 +42,7 @@ const DECLARED: &str = "
     redis.call('DECRBY', KEYS[1], ARGV[1])
     return redis.call('INCRBY', KEYS[2], ARGV[1])";
 
-/// The sum over all accounts, which it finds by itself.
+/// The sum over all accounts, which the script finds by itself.
 const SUM: &str = "
     local sum = 0
     for n = 0, ARGV[1] - 1 do sum = sum + tonumber(redis.call('GET', 'account:' .. n)) end
@@ -63,7 +63,7 @@ fn sum_by_mget(client: &mut Client) -> i64 {
     balances.iter().map(balance).sum()
 }
 
-/// One of a dozen ways to move money.
+/// Moves money in one of a dozen ways.
 fn move_money(client: &mut Client, dice: &mut Dice) {
     let amount = (1 + dice.roll(9)).to_string();
     let accounts = N_ACCOUNTS.to_string();
@@ -86,7 +86,7 @@ fn move_money(client: &mut Client, dice: &mut Dice) {
     }
 }
 
-/// No reader ever sees a sum that is not whole, and all scripts come to their end.
+/// No reader ever sees a partial sum, and all scripts end.
 #[test]
 fn scripts_that_reach_for_any_key_move_money_and_lose_none() {
     for layout in LAYOUTS {
@@ -111,7 +111,7 @@ fn scripts_that_reach_for_any_key_move_money_and_lose_none() {
     }
 }
 
-/// The lane was needed, and was passed on: else the test above has shown nothing of it.
+/// Checks that the lane was needed and passed on. Otherwise the test above has shown nothing about it.
 #[test]
 fn scripts_whose_keys_are_not_known_take_turns() {
     let server = laid_out((8, 4));
@@ -130,7 +130,7 @@ fn scripts_whose_keys_are_not_known_take_turns() {
     assert_eq!(sum_by_mget(&mut client), N_ACCOUNTS as i64 * START);
 }
 
-/// While a script runs for long, others are served; who wants its keys is told that it is busy.
+/// While a script runs for long, others are served. Clients that need its keys are told that it is busy.
 #[test]
 fn a_script_without_end_is_busy_and_can_be_killed() {
     for layout in LAYOUTS.into_iter().filter(|(threads, shards)| *threads > 1 && *shards > 4) {
@@ -161,7 +161,7 @@ fn a_script_that_has_written_goes_on() {
     assert_eq!(ask(&mut other, "GET held"), "\"1\"");
 }
 
-/// What a script pushes serves those that wait, once it is over; MONITOR shows each command once.
+/// Elements that a script pushes serve waiting clients once it is over. MONITOR shows each command once.
 #[test]
 fn what_a_script_does_is_heard_of_once() {
     for layout in LAYOUTS {
@@ -185,7 +185,7 @@ fn what_a_script_does_is_heard_of_once() {
     }
 }
 
-/// Scripts that cannot be ended are many, and others are served all the same.
+/// Many scripts that cannot be ended run, and others are served all the same.
 #[test]
 fn scripts_without_end_that_have_written_stop_nobody_else() {
     let server = laid_out((2, 1024));
@@ -203,14 +203,14 @@ fn scripts_without_end_that_have_written_stop_nobody_else() {
         assert_eq!(ask(&mut server.connect(), "PING"), "+PONG");
         assert_eq!(eval(&mut client, &format!("return {n}"), &[], &[]).integer(), Some(n));
     }
-    // What waits until all that ran before has ended does not wait for these.
+    // A command that waits for all earlier ones to end does not wait for these.
     assert_eq!(ask(&mut client, "CLIENT PAUSE 1"), "+OK");
     client.send(&["SHUTDOWN", "NOSAVE"]);
     let mut server = server;
     assert!(server.await_end().success());
 }
 
-/// Where a text shows one key and the run reaches for another, the script still has all its effects.
+/// A text may show one key while the run uses another. The script still has all its effects.
 #[test]
 fn scripts_that_are_not_what_they_seem_are_whole() {
     let server = laid_out((8, 4));
@@ -240,7 +240,7 @@ fn scripts_that_are_not_what_they_seem_are_whole() {
     assert_eq!([ask(&mut client, "GET n"), ask(&mut client, "GET m")], [n_all.clone(), n_all]);
 }
 
-/// A panic of a command ends its script, and leaves the client in its own database and nobody busy.
+/// A panic of a command ends its script. It leaves the client in its own database and no script busy.
 #[test]
 fn a_command_that_panics_in_a_script_leaves_its_client_as_it_was() {
     let server = laid_out((2, 16));
@@ -258,7 +258,7 @@ fn a_command_that_panics_in_a_script_leaves_its_client_as_it_was() {
     assert_eq!(eval(&mut client, "return 1", &[], &[]).integer(), Some(1));
 }
 
-/// Scripts have as much memory as the directive says, and INFO says how much they have.
+/// The memory of scripts is limited by the directive, and INFO reports it.
 #[test]
 fn the_memory_of_scripts_is_limited_and_told() {
     let server = laid_out((1, 16));
@@ -276,8 +276,8 @@ fn the_memory_of_scripts_is_limited_and_told() {
     assert_eq!(figure(&mut client, "used_memory_vm_functions"), 0);
 }
 
-/// Scripts of a pipeline travel together when a busy key holds one of them up: only those that want the key
-/// are told that it is busy.
+/// Scripts of a pipeline travel together when a busy key holds one of them up. Only the scripts that need the
+/// key are told that it is busy.
 #[test]
 fn of_scripts_that_travel_together_only_those_behind_a_busy_key_are_refused() {
     let server = laid_out((2, 1024));
@@ -306,7 +306,7 @@ fn of_scripts_that_travel_together_only_those_behind_a_busy_key_are_refused() {
     assert!(busy.receive().is_error());
 }
 
-/// Whoever waits for a busy script is told, whatever it waits with; and a transaction is over.
+/// Every client that waits for a busy script is told, whatever its command. Its transaction is over.
 #[test]
 fn all_that_wait_for_a_busy_script_are_told() {
     for layout in LAYOUTS.into_iter().filter(|(threads, shards)| *threads > 1 && *shards > 4) {
@@ -314,7 +314,7 @@ fn all_that_wait_for_a_busy_script_are_told() {
         let (mut busy, mut control) = (server.connect(), server.connect());
         ask(&mut control, "CONFIG SET busy-reply-threshold 1");
         ask(&mut control, "MSET held 1 free 1");
-        // The text does not show which keys these want: they run through the lane.
+        // The text does not show the keys of these scripts, so they run through the lane.
         let [reads, writes] =
             ["redis.call('GET', ARGV[1]) redis.call('SET', ARGV[2], 1)", "redis.call('SET', ARGV[2], 1)"];
         for script in [reads, writes] {
@@ -348,7 +348,7 @@ fn all_that_wait_for_a_busy_script_are_told() {
         }
         for ((commands, _), client) in waiting.iter().zip(&mut clients) {
             assert_eq!(ask(client, "EXEC"), "-ERR EXEC without MULTI", "{commands:?}");
-            // One that is told may hold the free key for a moment more, and others are told then that it is
+            // A client that is told may hold the free key for a moment more. Others are then told that it is
             // busy.
             until("the free key is free", || ask(client, "GET free") == "\"1\"");
         }
@@ -361,7 +361,7 @@ fn all_that_wait_for_a_busy_script_are_told() {
     }
 }
 
-/// A script that has written and then waits for a busy one's key is busy itself to those that want its turn.
+/// A script that has written may wait for a busy one's key. It is busy itself to scripts that need its turn.
 #[test]
 fn who_waits_behind_a_script_that_waits_is_told() {
     let server = laid_out((4, 1024));
@@ -371,9 +371,9 @@ fn who_waits_behind_a_script_that_waits_is_told() {
     ask(&mut control, "MSET held 1 pointer held other other");
     busy.send(&["EVAL", "while true do redis.call('GET', KEYS[1]) end", "1", "held"]);
     until("it is busy", || ask(&mut control, "GET held").starts_with("-BUSY"));
-    // The text does not show the key that it reads in the end.
+    // The text does not show the last key that it reads.
     let script = "redis.call('SET', ARGV[1], 1) return redis.call('GET', redis.call('GET', ARGV[2]))";
-    // In a transaction it has its turn from the beginning: it cannot be given up and take it later.
+    // In a transaction it has its turn from the beginning. It cannot be given up and take the turn later.
     for words in [&["MULTI"][..], &["EVAL", script, "0", "free", "pointer"], &["EXEC"]] {
         stuck.send(words);
     }
@@ -390,7 +390,7 @@ fn who_waits_behind_a_script_that_waits_is_told() {
     assert_eq!(ask(&mut control, "GET free"), "\"1\"");
 }
 
-/// A transaction took the library, the scripts and the configuration anew for each of its commands.
+/// A transaction used to load the library, the scripts and the configuration for each command.
 #[test]
 fn all_of_a_transaction_goes_by_the_same_scripts_functions_and_configuration() {
     const SHA: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
@@ -431,7 +431,7 @@ fn all_of_a_transaction_goes_by_the_same_scripts_functions_and_configuration() {
                 (0..3).for_each(|nth| assert_eq!(replies[nth], replies[5 - nth], "{}", lines[nth]));
             }
         });
-        // What it changes itself it sees.
+        // It sees its own changes.
         let mut client = server.connect();
         ask(&mut client, "MULTI");
         ask(&mut client, "FCALL one 0");
@@ -450,7 +450,8 @@ fn all_of_a_transaction_goes_by_the_same_scripts_functions_and_configuration() {
     }
 }
 
-/// Who had the message found what had been there before, if the script came to the key only then.
+/// The receiver of the message used to find the old value. This happened if the script used the key only
+/// afterwards.
 #[test]
 fn what_a_script_has_published_is_heard_when_all_that_it_writes_is_there() {
     const LOOP: &str = "for n = 1, 3000000 do end redis.call('SET', 'de' .. 'rived', ARGV[1])";
@@ -459,7 +460,7 @@ fn what_a_script_has_published_is_heard_when_all_that_it_writes_is_there() {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let _stop = AtEnd(&is_over);
-            // No thread sleeps until it is told that there is a message.
+            // Busy clients keep threads awake, so that no thread sleeps until it is told of the message.
             for _ in 0..8 {
                 let mut busy = server.connect();
                 let is_over = &is_over;

@@ -1,5 +1,5 @@
-//! The slow log, wherever a command runs: on the thread that has read it, in a node, offloaded, in a
-//! transaction, in a script, or when it is served after it has waited.
+//! The slow log, wherever a command runs. It may run on the thread that has read it, in a node, offloaded, or
+//! in a transaction or script. It may also be served after a wait.
 
 use crate::support::{
     Client, Reply, Server,
@@ -8,14 +8,14 @@ use crate::support::{
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
 
-/// So many members take far more than the default threshold of 10 ms to add, in less than the 4 MiB that
-/// would be offloaded.
+/// Adding this many members takes far more than the default threshold of 10 ms. They have less than the 4 MiB
+/// from which the command would be offloaded.
 const N_MANY: usize = 300_000;
 
-/// A slow command's words, as far as they are looked at, and how long it took, in microseconds.
+/// A slow command's first words, and its duration in microseconds.
 type Slow = (Vec<String>, i64);
 
-/// What is in the slow log, the oldest first.
+/// Returns the slow log, the oldest entry first.
 fn slow(client: &mut Client) -> Vec<Slow> {
     let entry = |entry: &Reply| {
         let [_, _, micros, words, ..] = elements(entry) else { panic!("an entry has six fields") };
@@ -36,12 +36,12 @@ fn await_blocked(control: &mut Client) {
     until("a client waits", || figure(control, "blocked_clients") == 1);
 }
 
-/// Checks that the slow log has a command that begins so, once, and with its time; then the log is empty.
+/// Checks that the slow log has one command with this beginning, and its time. Then the log is empty.
 fn assert_logged(client: &mut Client, begin: &[&str]) {
     assert_logged_from(client, 10_000, begin);
 }
 
-/// The same where that is the threshold, in microseconds.
+/// Does the same for a threshold in microseconds.
 fn assert_logged_from(client: &mut Client, threshold: i64, begin: &[&str]) {
     let logged = slow(client);
     let found: Vec<&Slow> = logged.iter().filter(|(words, _)| words.starts_with(&owned(begin))).collect();
@@ -54,7 +54,7 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// A command with very many arguments.
+/// Returns a command with very many arguments.
 fn many(begin: &str, argument: impl Fn(usize) -> String) -> Vec<String> {
     let arguments = (0..N_MANY).map(argument);
     begin.split(' ').map(str::to_owned).chain(arguments).collect()
@@ -107,7 +107,7 @@ fn a_slow_command_is_logged_when_it_is_offloaded() {
             client.receive();
             assert_logged(client, &command.split(' ').collect::<Vec<_>>());
         }
-        // All keys, visited in turn. That takes some ten milliseconds, or a few on a fast machine.
+        // All keys, visited in turn. This takes some ten milliseconds, or a few on a fast machine.
         let (n_keys, threshold) = (200_000, 100);
         assert_eq!(ask(client, &format!("DEBUG POPULATE {n_keys}")), "+OK");
         assert_eq!(ask(client, &format!("CONFIG SET slowlog-log-slower-than {threshold}")), "+OK");
@@ -170,7 +170,7 @@ fn a_slow_command_that_has_waited_is_logged_when_it_is_served() {
     });
 }
 
-/// Commands of all kinds, and how many there are.
+/// Returns `n` commands of all kinds.
 fn mixed(n: usize) -> Vec<Vec<String>> {
     let command = |nth: usize| {
         let key = format!("key:{}", nth % 17);
@@ -215,7 +215,7 @@ fn with_threshold_0_every_command_is_logged_once_and_in_order() {
         let logged: Vec<Vec<String>> = slow(client).into_iter().map(|(words, _)| words).collect();
         assert_eq!(logged[0], ["SLOWLOG", "RESET"]);
         assert_eq!(logged[1..], commands);
-        // The newest stay.
+        // The newest entries stay.
         assert_eq!(ask(client, "CONFIG SET slowlog-max-len 100"), "+OK");
         for command in &commands {
             send(client, command);
@@ -243,8 +243,8 @@ fn a_slow_script_that_has_written_is_logged_where_it_is_read_and_in_a_node() {
     everywhere(|server, client| {
         let text =
             "redis.call('set', KEYS[1], 1) local n = 0 for i = 1, ARGV[1] do n = n + i % 7 end return n";
-        // It is short at first, so it does not begin on a heavy-work thread; once it has written it stays
-        // where it is.
+        // It is short at first, so it does not begin on a heavy-work thread. Once it has written it stays on
+        // its thread.
         for _ in 0..3 {
             client.send(&["EVAL", text, "1", "key", "1"]);
             client.receive();

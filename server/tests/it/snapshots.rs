@@ -1,4 +1,4 @@
-//! Files that a server starts from: those of redis-server 7.0, our own, and those that are not well.
+//! Files from which a server starts: those of redis-server 7.0, Braid's own, and damaged ones.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,7 @@ use braid_storage::{
     time::{Deadline, Millis},
 };
 
-/// A directory of a test, removed when it is over.
+/// A directory of a test, removed at its end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -50,7 +50,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left over lies in the build's scratch space and does no harm.
+        // A leftover is in the build's scratch space and does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -69,7 +69,7 @@ fn run(args: &[&str]) -> Output {
     Command::new(braid()).args(args).output().expect("the program runs")
 }
 
-/// The commands that make a value, of another key than `made`.
+/// Returns the commands that make a value, under another key than `made`.
 fn of_key(commands: &[Argv], key: &str) -> Vec<Argv> {
     let renamed = |word: &Vec<u8>| if word == b"made" { key.as_bytes().to_vec() } else { word.clone() };
     commands.iter().map(|argv| argv.iter().map(renamed).collect()).collect()
@@ -79,7 +79,7 @@ fn key(nth: usize) -> String {
     format!("a key with a longish name, number {nth}")
 }
 
-/// Makes values of every form, by turns in two databases, some of them with deadlines.
+/// Makes values of every form, in two databases in turn, some of them with deadlines.
 fn fill(side: &mut Side) -> usize {
     let forms = every_form();
     for (nth, commands) in forms.iter().enumerate() {
@@ -101,7 +101,7 @@ fn assert_same(expected: &mut Side, found: &mut Side, n: usize) {
     assert_same_but(&[], expected, found, n);
 }
 
-/// Compares all but what XINFO calls by some names.
+/// Compares all data except some fields of XINFO.
 fn assert_same_but(names: &[&[u8]], expected: &mut Side, found: &mut Side, n: usize) {
     for nth in 0..n {
         for side in [&mut *expected, &mut *found] {
@@ -156,7 +156,7 @@ fn files_of_redis_are_loaded() {
     }
 }
 
-/// Under an LFU policy a file says how often keys are used.
+/// Under an LFU policy a file contains how often keys are used.
 #[test]
 fn how_keys_were_used_comes_along() {
     if !has_reference("snapshots") {
@@ -174,7 +174,7 @@ fn how_keys_were_used_comes_along() {
     assert_eq!(braid.ask(&["OBJECT", "FREQ", "k"]), redis.ask(&["OBJECT", "FREQ", "k"]));
 }
 
-/// An entry of a file: what DUMP gives of a value, with the key after the type.
+/// Returns an entry of a file. It is DUMP's payload of a value, with the key after the type.
 fn entry_of(payload: &[u8], key: &str) -> Vec<u8> {
     let value = &payload[..payload.len() - 10];
     assert!(key.len() < 64, "its length is one byte");
@@ -223,7 +223,7 @@ fn our_files_are_loaded_by_redis() {
     }
 }
 
-/// A file with entries of strings, each of a database.
+/// Returns a file with entries of strings, each in a database.
 fn strings(entries: &[(u32, &str, Option<u64>)]) -> Vec<u8> {
     let options = SnapshotOptions { has_field_deadlines: false, checksum: true, compress: true };
     let mut writer = SnapshotWriter::new(Vec::new(), options);
@@ -282,7 +282,7 @@ fn many_keys_are_loaded_over_all_layouts() {
     }
 }
 
-/// The log of a server that does not start from a file, and ends with code 1.
+/// Returns the log of a server that fails to start from a file. Its exit code must be 1.
 fn refusal(bytes: &[u8], args: &[&str]) -> String {
     let directory = Directory::with_file(bytes);
     let output =
@@ -310,18 +310,17 @@ fn what_cannot_be_loaded_ends_the_start_and_is_named() {
     assert!(log.contains("failed at byte 0: this is no RDB file"), "{log}");
     let log = refusal(&strings(&[(0, "a", None), (3, "twice", None), (3, "twice", None)]), &[]);
     assert!(log.contains(": database 3 has the key 'twice' twice"), "{log}");
-    // A set that has a member twice: its bytes are well formed, and found out only when it is built.
+    // A set with a repeated member: its bytes are well formed, so only building it finds the fault.
     let twice = [&b"REDIS0010\xfe\x00\x02\x03bad\x02\x01m\x01m\xff"[..], &[0; 8]].concat();
     let log = refusal(&twice, &[]);
     let why = "the value is not well formed: Duplicate set members detected, at byte 3 of the value";
     assert!(log.contains(&format!("failed at byte 11, key 'bad': {why}")), "{log}");
     assert!(log.contains("Terminating server after rdb file reading failure."), "{log}");
-    // A file without an end or beginning of its own.
+    // Files without an end or a beginning.
     assert!(refusal(b"", &[]).contains("this is no RDB file"));
 }
 
-/// Versions of Redis with faults have written such values. Redis skips them, too, and says so of the first
-/// ten.
+/// Faulty versions of Redis have written such values. Redis skips them, too, and reports the first ten.
 #[test]
 fn values_with_nothing_in_them_are_skipped_and_told() {
     let mut bytes = b"REDIS0010\xfe\x00\x00\x04text\x01v".to_vec();
@@ -338,7 +337,7 @@ fn values_with_nothing_in_them_are_skipped_and_told() {
     let checked = run(&["--check-rdb", directory.file().to_str().expect("the path is text")]);
     let told = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(told.contains("keys with nothing in them, which are skipped: 12"), "{told}");
-    // They are gone from the next file.
+    // They are absent from the next file.
     assert_eq!(side.ask(&["DEBUG", "RELOAD"]).to_string(), "+OK");
     let log = side.server.log_tail();
     assert_eq!(log.matches("skipping empty key").count(), 10, "{log}");
@@ -382,17 +381,17 @@ fn a_file_can_be_named_otherwise_and_none_is_no_fault() {
     assert_eq!(side.ask(&["DBSIZE"]).to_string(), ":0");
 }
 
-/// A pipe in place of a file, and an end of it to write to: the server loads for as long as the test likes.
+/// Makes a pipe in place of a file, with an end for writing. The server loads for as long as the test wants.
 fn pipe() -> (Directory, File) {
     let directory = Directory::new();
     let made = Command::new("mkfifo").arg(directory.file()).status().expect("there is mkfifo");
     assert!(made.success());
-    // Nobody reads it yet. To open it for writing alone would wait for that.
+    // The pipe has no reader yet. Opening it only for writing would wait for one.
     let pipe = File::options().read(true).write(true).open(directory.file()).expect("it is there");
     (directory, pipe)
 }
 
-/// A server that loads what is written into the pipe.
+/// Starts a server that loads the data written into the pipe.
 fn loading(directory: &Directory) -> Server {
     Server::start_loading(&["--dir", directory.name()])
 }
@@ -447,7 +446,7 @@ fn while_it_loads_commands_on_data_are_refused() {
     assert!(server.log_tail().contains("Ready to accept connections"));
 }
 
-/// Asks until the answer is no refusal any more.
+/// Sends commands until the reply is no refusal any more.
 fn await_loaded(client: &mut Client) {
     while client.command(&["PING"]).to_string().starts_with("-LOADING") {
         std::thread::yield_now();
@@ -465,7 +464,7 @@ fn a_server_can_be_stopped_while_it_loads() {
     assert!(server.await_end().success(), "{}", server.log_tail());
 }
 
-/// What has been loaded so far must not take the place of what there is to load.
+/// Partly loaded data must not replace the file that is being loaded.
 #[test]
 fn a_server_that_is_stopped_while_it_loads_saves_nothing() {
     for how in ["SHUTDOWN", "SHUTDOWN SAVE", "SHUTDOWN FORCE", "TERM"] {
@@ -521,7 +520,7 @@ fn a_file_is_checked_without_a_server() {
     );
 }
 
-/// A copy of a directory's append-only file.
+/// Copies a directory's append-only file.
 fn copy_of_log(directory: &Directory) -> Directory {
     let copy = Directory::new();
     fs::create_dir(copy.0.join("appendonlydir")).expect("the directory is the test's own");
@@ -532,7 +531,7 @@ fn copy_of_log(directory: &Directory) -> Directory {
     copy
 }
 
-/// Has the append-only file rewritten.
+/// Rewrites the append-only file.
 fn rewrite_log(side: &mut Side) {
     let n_before = figure(&mut side.client, "aof_rewrites");
     side.ask(&["BGREWRITEAOF"]);
@@ -551,7 +550,7 @@ fn a_base_of_commands_is_loaded_here_and_by_redis() {
     for program in [braid(), REFERENCE].iter().take(1 + usize::from(has_redis)) {
         let copy = copy_of_log(&directory);
         let mut found = start_in(program, &copy, &["--appendonly", "yes"]);
-        // Whoever makes a consumer sees it, and nodes are filled anew.
+        // The time when a consumer was made differs, and nodes are filled anew.
         assert_same_but(&[b"seen-time", b"radix-tree-keys"], &mut side, &mut found, n);
         assert_eq!(found.ask(&["SELECT", "0"]).to_string(), side.ask(&["SELECT", "0"]).to_string());
         assert_eq!(found.ask(&["DBSIZE"]), side.ask(&["DBSIZE"]), "{program}");
@@ -579,7 +578,7 @@ fn a_base_of_commands_has_the_deadlines_of_fields() {
     assert_eq!(found.ask(&["HGETALL", "kept"]).to_string(), side.ask(&["HGETALL", "kept"]).to_string());
 }
 
-/// Redis passes over them when it loads its own files.
+/// Redis omits these entries when it loads its own files.
 #[test]
 fn a_base_of_commands_has_entries_that_are_pending_and_were_deleted() {
     let directory = Directory::new();

@@ -1,4 +1,4 @@
-//! Connections move between threads as the load requires: they lose nothing on the way, and no client
+//! Connections move between threads as the load requires. They lose nothing on the way, and no client
 //! notices.
 
 use std::{
@@ -17,7 +17,7 @@ use crate::support::{
 const ALL: &str = "CONFIG SET io-threads-always-active yes";
 const AS_NEEDED: &str = "CONFIG SET io-threads-always-active no";
 
-/// A server of which one thread would do for what these tests ask.
+/// Starts a server for whose load in these tests one thread would suffice.
 fn server() -> Server {
     Server::start(&["--io-threads", "2", "--io-threads-always-active", "no"])
 }
@@ -40,13 +40,13 @@ fn connections_gather_on_one_thread_and_spread_again() {
     }
 }
 
-/// What two clients do over and over: requests in one piece or cut in two, transactions, waiting. Returns how
-/// often they have counted.
+/// Repeats the work of two clients: whole and cut requests, transactions, waiting. Returns the count of the
+/// first one.
 fn work(id: usize, client: &mut Client, other: &mut Client, is_over: &AtomicBool) -> i64 {
     let (own, list) = (format!("own:{id}"), format!("list:{id}"));
     let mut n = 0;
     while !is_over.load(Ordering::Relaxed) {
-        // Many in a pipeline, the last one cut in two: what was read of it goes with the connection.
+        // Many in a pipeline, the last one cut in two. The part that was read moves with the connection.
         let mut request = Vec::new();
         (0..20).for_each(|_| encode(&["INCR", &own], &mut request));
         let (begin, end) = request.split_at(request.len() - 7);
@@ -58,7 +58,7 @@ fn work(id: usize, client: &mut Client, other: &mut Client, is_over: &AtomicBool
         client.send_raw(end);
         n += 20;
         assert_eq!(client.receive(), Reply::Integer(n));
-        // So does what is watched and queued.
+        // Watched keys and queued commands move, too.
         tell(client, &format!("WATCH {own}"));
         tell(client, "MULTI");
         tell(client, &format!("INCR {own}"));
@@ -71,7 +71,7 @@ fn work(id: usize, client: &mut Client, other: &mut Client, is_over: &AtomicBool
         let executed = if is_disturbed { "(nil-array)".to_owned() } else { format!("[:{}]", n + 1) };
         assert_eq!(ask(client, "EXEC"), executed);
         n += 1;
-        // Who waits stays, and goes on from there.
+        // A waiting client stays, and continues from there.
         tell(client, &format!("BLPOP {list} 0"));
         assert_eq!(ask(other, &format!("RPUSH {list} a")), ":1");
         assert_eq!(client.receive().to_string(), format!("[\"{list}\" \"a\"]"));
@@ -125,7 +125,7 @@ fn killed_clients_are_closed_wherever_they_are() {
     }
 }
 
-/// What is redirected to a client that is on its way to another thread waits for it there.
+/// An invalidation that is redirected to a moving client waits for it on the new thread.
 #[test]
 fn a_client_on_the_move_hears_of_all_changes_that_are_redirected_to_it() {
     const N_TARGETS: usize = 16;

@@ -1,4 +1,4 @@
-//! What INFO and CLIENT LIST count.
+//! The counts of INFO and CLIENT LIST.
 
 use std::{
     io::{Read as _, Write as _},
@@ -13,7 +13,7 @@ use crate::support::{
 
 const LAYOUTS: [(usize, usize); 4] = [(1, 1), (2, 16), (8, 1), (8, 1024)];
 
-/// A field of INFO.
+/// Returns a field of INFO.
 fn field(client: &mut Client, name: &str) -> String {
     let info = client.command(&["INFO"]).text().expect("INFO answers text");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -52,7 +52,7 @@ impl Counting {
         self.n_received += bytes.len();
     }
 
-    /// Asks for the line about itself, and checks what it says.
+    /// Requests the line about this connection, and checks its totals.
     fn assert_totals(&mut self, n_commands: usize) {
         let expected_out = self.n_received;
         self.send(&["CLIENT INFO"]);
@@ -80,7 +80,7 @@ fn client_info_shows_what_the_connection_has_read_and_written_and_run() {
         client.send(&["SET a 1", "PING", "GET a"]);
         client.receive("+OK\r\n+PONG\r\n$1\r\n1\r\n");
         client.assert_totals(5);
-        // What is refused and what is queued does not run; EXEC and the two that it runs do.
+        // Refused and queued commands do not run. EXEC and the two commands that it runs do.
         client.send(&["GET", "MULTI", "INCR a", "INCR b", "EXEC", "MSET b 1 c 2", "DEL a b c"]);
         client.receive("-ERR wrong number of arguments for 'get' command\r\n");
         client.receive("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n:1\r\n+OK\r\n:3\r\n");
@@ -115,7 +115,7 @@ fn client_info_counts_commands_that_run_on_other_threads_once() {
         assert_eq!(ask(&mut other, "RPUSH empty a"), ":1");
         client.receive("*2\r\n$5\r\nempty\r\n$1\r\na\r\n");
         client.assert_totals(9);
-        // In vain, and held back.
+        // Commands that wait in vain, and commands that are held back.
         client.send(&["BLPOP none 0.01", "DEBUG SLEEP 0.01", "MULTI", "DEBUG SLEEP 0.01", "EXEC"]);
         client.receive("*-1\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n");
         client.assert_totals(15);
@@ -178,7 +178,7 @@ fn a_key_that_several_clients_watch_is_counted_once() {
 
 #[test]
 fn a_write_that_waits_for_the_end_of_a_long_read_is_not_blocked_on_a_key() {
-    // On one thread, what a client is told comes after what it could see before.
+    // On one thread, notifications of a client come after changes that it could see.
     let server = laid_out((1, 16));
     let mut control = server.connect();
     let members: Vec<String> = (0..12_000).map(|member| member.to_string()).collect();
@@ -206,7 +206,7 @@ fn info_tells_how_busy_event_loops_are() {
         let n_cycles = number(&mut client, "eventloop_cycles");
         let nanos = number(&mut client, "eventloop_duration_sum");
         let of_commands = number(&mut client, "eventloop_duration_cmd_sum");
-        // Each INFO is a turn of a loop, and some work.
+        // Each INFO takes a turn of a loop, and some work.
         until("the loops have been busy", || number(&mut client, "eventloop_duration_sum") > nanos);
         assert!(number(&mut client, "eventloop_cycles") > n_cycles);
         assert!(number(&mut client, "eventloop_duration_cmd_sum") > of_commands);
@@ -228,7 +228,7 @@ fn info_tells_processor_time_in_microseconds() {
     let mut client = server.connect();
     let fields = ["used_cpu_sys", "used_cpu_user", "used_cpu_sys_main_thread", "used_cpu_user_main_thread"];
     for name in fields {
-        // In steps of ten milliseconds it never would.
+        // A clock with steps of ten milliseconds would never show this.
         until(&format!("{name} has become finer"), || {
             let text = field(&mut client, name);
             let (_, fraction) = text.split_once('.').expect("a fraction");
@@ -259,7 +259,7 @@ fn randomkey_removes_the_expired_keys_that_it_meets() {
         expire_some(&mut client);
         assert_eq!(ask(&mut client, "SET alive v"), "+OK");
         assert_eq!(client.command(&["RANDOMKEY"]).text().as_deref(), Some("alive"));
-        // Within a transaction it gives up among them: all shards are held.
+        // Within a transaction it gives up among expired keys, because all shards are held.
         assert_eq!(ask(&mut client, "FLUSHALL"), "+OK");
         expire_some(&mut client);
         assert_eq!(ask(&mut client, "CONFIG RESETSTAT"), "+OK");
@@ -271,7 +271,7 @@ fn randomkey_removes_the_expired_keys_that_it_meets() {
     }
 }
 
-/// A figure of a database in INFO keyspace.
+/// Returns a figure of a database in INFO keyspace.
 fn of_database(client: &mut Client, db: usize, name: &str) -> u64 {
     let info = client.command(&["INFO", "keyspace"]).text().expect("INFO answers text");
     let line = info.lines().find_map(|line| line.strip_prefix(&format!("db{db}:")));

@@ -1,9 +1,9 @@
-//! Scripts move money between accounts that they do not declare; whoever reads all accounts at once sees the
-//! sum whole.
+//! Scripts move money between accounts that they do not declare. A client that reads all accounts at once
+//! sees the whole sum.
 //!
-//! The clients' choices are always the same, unless `BRAID_SEED` says otherwise. Each has a number of things
-//! to do, and each thing must be answered in time, so a script that is given up again and again fails the
-//! test, as one that stands still does.
+//! The clients' choices are always the same unless `BRAID_SEED` is set. Each client has a number of tasks,
+//! and each task must be answered in time. So a script that is given up again and again fails the test, as
+//! one that makes no progress does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,11 +22,11 @@ const WHOLE: i64 = N_ACCOUNTS as i64 * START;
 const N_CLIENTS: usize = 9;
 const N_ROUNDS: usize = 400;
 
-/// So many turns of a loop are too long for a thread that serves sockets.
+/// Turns of a loop that are too long for an I/O thread.
 const LONG_TURNS: usize = 40_000;
 
-/// Moves money, given an amount, the number of accounts, two numbers that say where to begin, and the turns
-/// of an empty loop. All but the last two reach for accounts that only data names.
+/// Move money. The arguments are an amount, the number of accounts, two numbers that select the first
+/// accounts, and the turns of an empty loop. All except the last two use accounts that only data names.
 const MOVERS: [&str; 10] = [
     // Writes before it knows the second account.
     "local from = redis.call('GET', 'pointer:' .. ARGV[3])
@@ -42,46 +42,46 @@ const MOVERS: [&str; 10] = [
          at = next
      end
      return at",
-    // Long, if it is, before it writes: it moves to another thread.
+    // Long, if at all, before it writes: it moves to another thread.
     "for n = 1, ARGV[5] do end
      local from = redis.call('GET', 'pointer:' .. ARGV[3])
      redis.call('DECRBY', from, ARGV[1])
      redis.call('INCRBY', redis.call('GET', 'pointer:' .. ARGV[4]), ARGV[1])",
-    // Long, if it is, once it has written, while the sum is not whole.
+    // Long, if at all, once it has written, while the sum is partial.
     "redis.call('DECRBY', redis.call('GET', 'pointer:' .. ARGV[3]), ARGV[1])
      for n = 1, ARGV[5] do end
      redis.call('INCRBY', redis.call('GET', 'pointer:' .. ARGV[4]), ARGV[1])",
-    // Changes what others follow.
+    // Changes the pointers that others follow.
     "local one, other = 'pointer:' .. ARGV[3], 'pointer:' .. ARGV[4]
      local from, to = redis.call('GET', one), redis.call('GET', other)
      redis.call('SET', one, to)
      redis.call('DECRBY', from, ARGV[1])
      redis.call('SET', other, from)
      redis.call('INCRBY', to, ARGV[1])",
-    // Reaches for all keys, having written.
+    // Uses all keys after it has written.
     "redis.call('DECRBY', redis.call('GET', 'pointer:' .. ARGV[3]), ARGV[1])
      local all = redis.call('KEYS', 'account:*')
      redis.call('INCRBY', all[1 + ARGV[4] % #all], ARGV[1])
      return redis.call('DBSIZE')",
-    // What fails has no effect, and is made good.
+    // A failed command has no effect, and the script compensates for it.
     "local from = redis.call('GET', 'pointer:' .. ARGV[3])
      redis.call('DECRBY', from, ARGV[1])
      local failed = redis.pcall('INCRBY', 'list', ARGV[1])
      local caught, why = pcall(redis.call, 'INCRBY', 'list', ARGV[1])
      if failed.err and not caught then redis.call('INCRBY', from, ARGV[1]) end",
-    // Ends with an error when all is done.
+    // Ends with an error after all its work.
     "redis.call('INCRBY', redis.call('GET', 'pointer:' .. ARGV[4]), ARGV[1])
      redis.call('DECRBY', redis.call('GET', 'pointer:' .. ARGV[3]), ARGV[1])
      error('done')",
     // Its keys follow from its arguments.
     "redis.call('DECRBY', 'account:' .. ARGV[3], ARGV[1])
      return redis.call('INCRBY', 'account:' .. ARGV[4], ARGV[1])",
-    // They are declared.
+    // All keys are declared.
     "redis.call('DECRBY', KEYS[1], ARGV[1])
      return redis.call('INCRBY', KEYS[2], ARGV[1])",
 ];
 
-/// Adds up the accounts, and writes nothing.
+/// Add up the accounts, and write nothing.
 const ADDERS: [&str; 2] = [
     "local sum = 0
      for n = 0, ARGV[1] - 1 do sum = sum + redis.call('GET', 'account:' .. n) end
@@ -91,7 +91,7 @@ const ADDERS: [&str; 2] = [
      return sum",
 ];
 
-/// One of the clients, which counts what it has done.
+/// One of the clients, with counts of its work.
 struct Part<'a> {
     id: usize,
     client: &'a mut Client,
@@ -112,7 +112,7 @@ impl Part<'_> {
         reply
     }
 
-    /// The arguments of one of the movers.
+    /// Returns the arguments of one of the movers.
     fn move_words(&mut self) -> Vec<String> {
         let mover = self.dice.roll(MOVERS.len());
         let amount = (1 + self.dice.roll(9)).to_string();
@@ -145,7 +145,7 @@ impl Part<'_> {
                 self.command(&["WATCH", &words[3]]);
                 self.command(&["MULTI"]);
                 self.command(&words);
-                // Another may have written the account.
+                // Another client may have written the account.
                 if let Reply::Array(replies) = self.command(&["EXEC"]) {
                     replies.iter().for_each(expect_done);
                 }
@@ -186,7 +186,7 @@ impl Part<'_> {
     }
 }
 
-/// Panics if a script has failed with an error that is not its own.
+/// Panics if a script has failed with an unexpected error.
 fn expect_done(reply: &Reply) {
     let is_meant = |text: String| text.contains(": done script: ");
     assert!(!reply.is_error() || reply.text().is_some_and(is_meant), "{reply:?}");

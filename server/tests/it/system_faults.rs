@@ -1,10 +1,9 @@
-//! What becomes of data when the system's own calls fail: `strace` has them fail, or wait, in a server that
-//! runs.
+//! The safety of data when the system's own calls fail. `strace` makes them fail or wait in a running server.
 //!
-//! `disk_faults.rs` has the same faults from within the server, at every step and without a tracer. These are
-//! for what that cannot show: that an error of the system itself comes out where it is looked for.
-//! `make crash` requires them (`BRAID_REQUIRE_STRACE=1`); else they say so and pass where there is no strace,
-//! or where it may not trace.
+//! `disk_faults.rs` has the same faults from within the server, at every step and without a tracer. These
+//! tests show one thing more: the server finds an error of the system itself where it expects it.
+//! `make crash` requires them (`BRAID_REQUIRE_STRACE=1`). Otherwise they print a note and pass where strace
+//! is missing or may not trace.
 
 use std::{
     fs,
@@ -22,27 +21,28 @@ use crate::support::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Set to 1: where nothing can be traced the tests fail.
+/// If this is 1, the tests fail where nothing can be traced.
 const REQUIRE_STRACE: &str = "BRAID_REQUIRE_STRACE";
 
-/// Calls of a server that fail, until this is dropped.
+/// Calls of a server that fail until this is dropped.
 struct Fault {
     tracer: Child,
-    /// Where it speaks, of each thread that begins or ends: it would end with the other end of this.
+    /// The tracer's output about each thread that begins or ends. The tracer would end with the reading end
+    /// of this pipe.
     _says: BufReader<ChildStderr>,
 }
 
 impl Fault {
-    /// Has calls of the server fail or wait from now on: strace's names of the calls, and what it does to
-    /// them. `None` if nothing can be traced here.
+    /// Makes calls of the server fail or wait from now on. `calls` and `what` are strace's names of the calls
+    /// and of the fault. Returns `None` if nothing can be traced here.
     ///
     /// # Panics
-    /// In that case, if it has to be possible.
+    /// If nothing can be traced, although it must be possible.
     fn begin(server: &Server, calls: &str, what: &str) -> Option<Fault> {
         Fault::begin_told(server, calls, what, Path::new("/dev/null"))
     }
 
-    /// The same, and each of the calls is written to a file, behind the number of its thread.
+    /// Does the same, and writes each call to a file, after its thread's number.
     fn begin_told(server: &Server, calls: &str, what: &str, told: &Path) -> Option<Fault> {
         match Fault::try_begin(server, calls, what, told) {
             Ok(fault) => Some(fault),
@@ -65,17 +65,17 @@ impl Fault {
         let mut said = String::new();
         let mut says = BufReader::new(tracer.stderr.take().expect("it is piped"));
         says.read_line(&mut said).expect("it is text");
-        // Dropped if it has not attached itself.
+        // The drop ends a tracer that is not attached.
         let fault = Fault { tracer, _says: says };
         if said.contains("attached") { Ok(fault) } else { Err(format!("strace may not trace here: {said}")) }
     }
 }
 
 impl Drop for Fault {
-    /// Has strace let go of the server, which goes on by itself. It must not have been killed: of such a one
-    /// strace waits for threads that wait for strace.
+    /// Detaches strace from the server, which continues by itself. The server must not have been killed: then
+    /// strace would wait for threads that wait for strace.
     fn drop(&mut self) {
-        // It ends at this signal when it has detached itself.
+        // At this signal strace detaches and then ends.
         let tracer = Pid::from_child(&self.tracer);
         kill_process(tracer, Signal::TERM).expect("it has not been waited for");
         until("strace has let go of the server", || {
@@ -178,8 +178,8 @@ fn a_rewrite_or_snapshot_that_the_system_fails_leaves_the_files_of_before() {
     }
 }
 
-/// Who names files in the manifest keeps all writers from the log meanwhile. The saver ranks below everybody
-/// and would have to wait for a core that they use, so it is not the saver.
+/// The thread that names files in the manifest keeps all writers from the log meanwhile. The saver has the
+/// lowest priority and would have to wait for a core that they use, so it is not the saver.
 #[test]
 fn the_files_of_a_rewrite_are_named_by_the_thread_that_syncs() {
     let home = Home::new();
@@ -200,13 +200,14 @@ fn the_files_of_a_rewrite_are_named_by_the_thread_that_syncs() {
         .map(|thread| fs::read_to_string(format!("/proc/{}/task/{thread}/comm", server.pid())))
         .map(|name| name.expect("the thread is there").trim().to_owned())
         .collect();
-    // The base gets its name and the manifest is replaced, at the cut as well; the old files and then their
-    // names are removed.
+    // At the cut and at the end a manifest is replaced, and the base gets its name. The old files are
+    // removed, and then their names.
     assert!(callers.len() >= 5, "{told}");
     assert!(callers.iter().all(|name| name == "log"), "{callers:?}\n{told}");
 }
 
-/// With a slow file system anybody could connect before the name had its mode, who may not (CVE-2023-45145).
+/// On a slow file system any user used to be able to connect too early. The socket lacked its mode for a
+/// while (CVE-2023-45145).
 #[test]
 fn a_unix_socket_has_its_mode_before_anybody_can_connect() {
     let home = Home::new();

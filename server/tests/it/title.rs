@@ -1,4 +1,4 @@
-//! What `ps` shows of the server.
+//! The server's title in the output of `ps`.
 
 use crate::support::{Server, crowd::ask};
 
@@ -14,7 +14,7 @@ fn the_title_says_what_the_configuration_says() {
     let title = shown(&server);
     assert!(title.ends_with(&format!("braid-server at 127.0.0.1:{port}")), "{title}");
     let mut client = server.connect();
-    // Longer than the arguments, which it takes the place of.
+    // Longer than the arguments that it replaces.
     let long = "long ".repeat(40);
     let template = format!("{long}{{port}}");
     let reply = client.command(&["CONFIG", "SET", "proc-title-template", &template]);

@@ -1,4 +1,4 @@
-//! TLS: handshakes, certificates, records of any shape, and clients that do not speak it.
+//! TLS: handshakes, certificates, records of any shape, and clients without TLS.
 
 mod authority;
 mod secure;
@@ -21,7 +21,7 @@ use authority::{Authority, Certified};
 use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, StreamOwned};
 use secure::{Closed, Secure, VERSIONS, rules, session};
 
-/// A server with TLS, and whom it trusts.
+/// A server with TLS, and the authority that it trusts.
 struct Place {
     server: Server,
     port: Port,
@@ -30,7 +30,7 @@ struct Place {
 }
 
 impl Place {
-    /// Starts one that asks clients for no certificate.
+    /// Starts a server that requests no certificate from clients.
     fn open(args: &[&str]) -> Place {
         Place::with_clients("no", args)
     }
@@ -146,7 +146,7 @@ fn clients_need_certificates_as_tls_auth_clients_says() {
             assert_eq!(served, expected, "tls-auth-clients {auth_clients}, {version:?}");
         }
     }
-    // Those of a folder are as good as those of a file.
+    // A folder of certificates works like a file.
     let folder = text(strangers.folder());
     let pairs = ["tls-auth-clients", "yes", "tls-ca-cert-file", "", "tls-ca-cert-dir", folder];
     assert_eq!(place.set(&pairs), "+OK");
@@ -162,7 +162,7 @@ fn thousands_of_commands_in_a_pipeline_are_answered_in_order() {
     for _ in 0..20_000 {
         encode(&["INCR", "n"], &mut request);
     }
-    // Both ways at once: neither side's buffers hold all of it.
+    // Both directions at once, because neither side's buffers hold all of it.
     let sealed = client.seal(&request);
     let mut socket = client.socket().try_clone().expect("a socket can be cloned");
     std::thread::scope(|scope| {
@@ -207,12 +207,12 @@ fn requests_may_be_cut_anywhere_by_records_and_records_by_segments() {
             );
         }
         let n_sealed = client.seal(&request).len();
-        // What was sealed must be sent: records have numbers.
+        // Sealed data must be sent, because records have numbers.
         let mut client = Secure::connect(place.port.number(), &rules);
         for cut in 1..n_sealed {
             let sealed = client.seal(&request);
             client.send_sealed(&sealed[..cut]);
-            // The first part has come when another client is answered, mostly.
+            // The first part has mostly arrived when another client is answered.
             assert_eq!(ask(&mut place.server.connect(), "PING"), "+PONG");
             client.send_sealed(&sealed[cut..]);
             assert_eq!(
@@ -252,7 +252,7 @@ fn a_handshake_may_come_in_pieces() {
     }
 }
 
-/// A log is not flooded by what strangers send.
+/// Returns the number of failures in the log, which strangers must not flood.
 fn n_failures_logged(place: &Place) -> usize {
     place.log().matches("Error accepting a client connection: ").count()
 }
@@ -268,20 +268,20 @@ fn plain_text_on_the_port_is_closed_without_an_answer_and_logged_once_in_a_while
         assert_eq!(figure(&mut observer, "tls_handshakes_failed"), n);
     }
     assert!(place.log().contains("what it sends is not TLS (addr=127.0.0.1:"), "{}", place.log());
-    // Not more than one a second, however long the test takes.
+    // At most one in each second, however long the test takes.
     let n_seconds = figure(&mut observer, "uptime_in_seconds");
     assert!(n_failures_logged(&place) <= n_seconds + 2, "{}", place.log());
     assert!(place.serves(&place.rules()));
 }
 
-/// A client's first message.
+/// Returns a client's first message.
 fn client_hello(rules: &Arc<ClientConfig>) -> Vec<u8> {
     let mut hello = Vec::new();
     session(rules).write_tls(&mut hello).expect("a vector takes all");
     hello
 }
 
-/// Sends bytes and an end, and reads what comes back until the server closes.
+/// Sends bytes and an end, and reads until the server closes.
 fn offer(port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("sockets have this");
@@ -307,7 +307,7 @@ fn no_handshake_ends_the_server_however_broken() {
             0 => bytes.truncate(dice.roll(bytes.len())),
             1 => bytes = (0..dice.roll(2000)).map(|_| dice.roll(256) as u8).collect(),
             2 => {
-                // A head of a record, and anything in it.
+                // A record's header, followed by random bytes.
                 let n = dice.roll(400);
                 bytes = vec![20 + dice.roll(5) as u8, 3, dice.roll(5) as u8, (n >> 8) as u8, n as u8];
                 bytes.extend((0..dice.roll(500)).map(|_| dice.roll(256) as u8));
@@ -398,7 +398,7 @@ fn connections_move_between_threads_with_their_sessions() {
             request.clear();
             let key = format!("n:{at}");
             (0..50).for_each(|_| encode(&["INCR", &key], &mut request));
-            // The record is cut in two: what was read of it moves, too.
+            // The record is cut in two. The part that was read moves with the connection.
             let sealed = client.seal(&request);
             let (begin, end) = sealed.split_at(sealed.len() / 2);
             client.send_sealed(begin);
@@ -423,7 +423,7 @@ fn certificates_are_read_again_when_they_are_set_and_kept_when_that_fails() {
     let rules_of_others = rules(&others, None, &VERSIONS);
     assert!(!place.serves(&rules_of_others));
 
-    // Its key is missing, is another's, or is none.
+    // Its key is missing, belongs to another certificate, or is invalid.
     let broken = place.authority.folder().join("broken.pem");
     fs::write(&broken, "-----BEGIN CERTIFICATE-----\nAA==\n").expect("the folder is writable");
     let locked = place.authority.folder().join("locked.pem");
@@ -456,7 +456,7 @@ fn certificates_are_read_again_when_they_are_set_and_kept_when_that_fails() {
     assert!(!place.serves(&rules(&place.authority, None, &VERSIONS)));
     assert_eq!(old.ask("PING"), "+PONG");
 
-    // The same name, another file.
+    // The same name with another file.
     fs::copy(&place.own.certificate_file, &other.certificate_file).expect("the folder is writable");
     fs::copy(&place.own.key_file, &other.key_file).expect("the folder is writable");
     assert!(place.serves(&rules(&others, None, &VERSIONS)));
@@ -465,7 +465,7 @@ fn certificates_are_read_again_when_they_are_set_and_kept_when_that_fails() {
     assert!(!place.serves(&rules(&others, None, &VERSIONS)));
 }
 
-/// Whom a client with these rules is, by ACL WHOAMI.
+/// Returns the user of a client with these rules, by ACL WHOAMI.
 fn who_is(place: &Place, rules: &Arc<ClientConfig>) -> String {
     Secure::connect(place.port.number(), rules).ask("ACL WHOAMI")
 }
@@ -490,17 +490,17 @@ fn a_client_is_the_user_whom_its_certificate_names() {
             assert_eq!(client.session().handshake_kind(), Some(kind));
             assert_eq!(client.ask("GET b1"), "(nil)");
             assert!(client.ask("GET a").starts_with("-NOPERM"), "a key that is not bob's");
-            // He can still become another, and what ends that is as ever.
+            // The client can still authenticate as another user, with the usual effects.
             assert_eq!(client.ask("AUTH default secret"), "+OK");
             assert_eq!(client.ask("ACL WHOAMI"), "\"default\"");
         }
     }
-    // Long arguments are for those who are logged in, as he is from the beginning.
+    // Long arguments require a login, which this client has from the beginning.
     let own = rules(&place.authority, Some(&bob), &VERSIONS);
     let long = "b".repeat(100_000);
     assert_eq!(Secure::connect(place.port.number(), &own).command(&["GET", &long]).to_string(), "(nil)");
 
-    // Those with no certificate, or one that names nobody or somebody who is off, must log in.
+    // A client must log in if it has no certificate, or if its certificate names no user or a disabled one.
     let nobody = place.authority.certify_client("nobody");
     let off = place.authority.certify_client("off");
     for certified in [None, Some(&nobody), Some(&off)] {
@@ -515,7 +515,7 @@ fn a_client_is_the_user_whom_its_certificate_names() {
         assert!(log.contains(word), "{word}: {log}");
     }
 
-    // Of URIs it is the first that names somebody who is on.
+    // The first URI that names an enabled user is the one that counts.
     assert_eq!(ask(&mut control, "CONFIG SET tls-auth-clients-user URI"), "+OK");
     assert_eq!(who_is(&place, &own), "\"second\"");
     assert_eq!(ask(&mut control, "ACL SETUSER second off"), "+OK");
@@ -538,14 +538,14 @@ fn certificates_are_read_again_by_themselves_when_their_files_have_changed() {
     let other = others.certify_server("other");
     let rules_of_others = || rules(&others, None, &VERSIONS);
     let replace = |from: &Path, to: &Path| {
-        // As those who renew certificates do it: nobody sees half a file.
+        // As renewal programs do it: nobody sees half a file.
         let beside = to.with_extension("new");
         fs::copy(from, &beside).expect("the folder is writable");
         fs::rename(&beside, to).expect("the folder is writable");
     };
     let n_said = |what: &str| place.log().matches(what).count();
 
-    // A certificate without its key is not used, and that is said once.
+    // A certificate without its key is not used, and this is logged once.
     replace(&other.certificate_file, &place.own.certificate_file);
     const REFUSED: &str = "Certificates or keys have changed and cannot be used";
     until("it is refused", || n_said(REFUSED) == 1);
@@ -558,7 +558,7 @@ fn certificates_are_read_again_by_themselves_when_their_files_have_changed() {
     assert!(!place.serves(&rules(&place.authority, None, &VERSIONS)));
     assert_eq!(old.ask("PING"), "+PONG");
 
-    // While they are broken, CONFIG SET says so; what is used stays.
+    // While the files are invalid, CONFIG SET reports it, and the present ones stay in use.
     fs::write(&place.own.certificate_file, "none").expect("the folder is writable");
     until("it is refused", || n_said(REFUSED) == 2);
     assert!(place.set(&["tls-auto-reload-interval", "0"]).contains("Unable to update TLS configuration"));
@@ -579,11 +579,11 @@ fn the_ports_are_opened_closed_and_exchanged_while_the_server_runs() {
     until("nobody listens", || TcpStream::connect(("127.0.0.1", plain)).is_err());
     assert!(place.serves(&place.rules()));
     assert!(control.ask("INFO server").contains(&format!("tcp_port:{tls}")));
-    // Each where the other was.
+    // Exchanges the two ports.
     assert_eq!(control.ask(&format!("CONFIG SET tls-port {plain} port {tls}")), "+OK");
     assert_eq!(ask(&mut Client::connect(tls), "PING"), "+PONG");
     assert_eq!(Secure::connect(plain, &place.rules()).ask("PING"), "+PONG");
-    // All of it or nothing.
+    // All settings change, or none.
     let reply = control.ask(&format!("CONFIG SET tls-port {tls} tls-protocols TLSv1.2"));
     assert!(
         reply.contains("(possibly related to argument 'tls-port') - Unable to listen on this port"),
@@ -691,11 +691,11 @@ fn a_slow_reader_is_cut_off_by_its_limit() {
     encode(&["GET", "k"], &mut request);
     let mut control = place.server.connect();
     until("it is closed", || {
-        // It may be by now.
+        // It may be closed by now.
         let _ = client.try_send(&request);
         figure(&mut control, "connected_clients") == 1
     });
-    // Not even the record that the socket had begun to take has come whole.
+    // Even the record in the socket's buffer has not come whole.
     assert_eq!(client.await_close(), Closed::Abruptly);
     assert!(place.log().contains("overcoming of output buffer limits"), "{}", place.log());
 }
@@ -776,7 +776,7 @@ fn a_server_without_what_tls_needs_does_not_start() {
     }
 }
 
-/// Asks a metrics port for its metrics, and returns what comes until it closes.
+/// Requests the metrics from a metrics port. Returns the bytes until it closes.
 fn scrape(port: &Port, rules: &Arc<ClientConfig>) -> std::io::Result<String> {
     let socket = TcpStream::connect(("127.0.0.1", port.number()))?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -793,7 +793,7 @@ fn the_metrics_port_speaks_tls_by_the_same_rules() {
     let (own, client) = (authority.certify_server("server"), authority.certify_client("client"));
     let (ca_file, port) = (authority.file(), Port::claim());
     let number = port.number().to_string();
-    // Whether or not clients may use TLS.
+    // Independent of TLS for clients.
     let server = Server::start(&[
         "--metrics-port",
         &number,
@@ -816,7 +816,7 @@ fn the_metrics_port_speaks_tls_by_the_same_rules() {
     assert_eq!(ask(&mut control, "CONFIG SET tls-auth-clients no"), "+OK");
     let rules = rules(&authority, None, &VERSIONS);
     assert!(scrape(&port, &rules).expect("no certificate is asked for").contains("redis_up 1\n"));
-    // Who does not speak TLS gets no metrics, and does no harm.
+    // A peer without TLS gets no metrics, and does no harm.
     let mut plain = TcpStream::connect(("127.0.0.1", port.number())).expect("it listens");
     plain.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it is read");
     let mut answer = Vec::new();

@@ -1,5 +1,4 @@
-//! Client tracking under concurrency: a client that drops its copies when it is told to has no copy that is
-//! out of date.
+//! Client tracking under concurrency: a client that drops its copies on invalidation has no outdated copy.
 
 use std::collections::HashMap;
 
@@ -9,7 +8,7 @@ use crate::support::{
     dice::seed,
 };
 
-/// A client that keeps copies of what it reads.
+/// A client that keeps copies of the values that it reads.
 struct Caching<'a> {
     client: &'a mut Client,
     copies: HashMap<String, Option<u64>>,
@@ -22,7 +21,7 @@ impl<'a> Caching<'a> {
         Caching { client, copies: HashMap::new() }
     }
 
-    /// The reply to a command, having dropped what the pushes before it say.
+    /// Sends a command. Returns its reply, after dropping the copies that the pushes before it invalidate.
     fn ask(&mut self, line: &str) -> Reply {
         tell(self.client, line);
         loop {
@@ -51,7 +50,7 @@ impl<'a> Caching<'a> {
     }
 }
 
-/// A key's value.
+/// Returns the value of a key as a number.
 fn number(reply: &Reply) -> Option<u64> {
     reply.text().map(|text| text.parse().expect("a value is a number"))
 }
@@ -60,7 +59,7 @@ fn key(n: usize) -> String {
     format!("key:{n}")
 }
 
-/// Changes a few keys in one of many ways; what is set is new each time.
+/// Changes a few keys in one of many ways. Values that are set are new each time.
 fn change(client: &mut Client, dice: &mut Dice, value: &str) {
     let [a, b] = [dice.roll(N_KEYS), dice.roll(N_KEYS)].map(key);
     match dice.roll(6) {
@@ -102,7 +101,7 @@ fn no_copy_is_out_of_date() {
             }
             (0..N_KEYS).for_each(|n| caching.read(key(n)));
             met.wait();
-            // All writers have their replies: what they have changed is told before this is answered.
+            // All writers have their replies, so the invalidations of their changes come before this reply.
             assert_eq!(caching.ask("PING").text().as_deref(), Some("PONG"));
             let mut plain = server.connect();
             for (key, copy) in &caching.copies {
@@ -161,12 +160,12 @@ fn nothing_is_left_of_a_client_that_leaves() {
     drop((broadcast, reader));
     until("nobody keeps copies", || info("tracking_clients") == 0);
     until("no prefix is left", || info("tracking_total_prefixes") == 0);
-    // With no write to the keys.
+    // This happens without a write to the keys.
     until("nothing is remembered", || info("tracking_total_keys") == 0);
     assert_eq!(info("tracking_total_items"), 0);
 }
 
-/// Every GET used to be as dear as that of a tracking client, or dearer, after one had left.
+/// After a tracking client had left, every GET used to cost as much as a tracking client's, or more.
 #[test]
 fn no_shard_is_observed_once_tracking_clients_have_left() {
     for layout in [(1, 16), (2, 1024)] {
@@ -220,8 +219,7 @@ fn no_more_keys_are_remembered_than_allowed() {
     assert!(info.contains("tracking_total_keys:10\r\n"), "{info}");
 }
 
-/// An invalidation that came before the connection was gone, and after its client knew that it would be, used
-/// to be lost.
+/// An invalidation just before the end of a connection used to be lost. Its client already knew of the end.
 #[test]
 fn nothing_is_redirected_to_a_client_that_has_quit() {
     for end in ["QUIT", "CLIENT KILL SKIPME no ID "] {
@@ -248,7 +246,7 @@ fn what_is_read_after_tracking_began_anew_is_remembered() {
     let mut client = server.connect();
     let mut caching = Caching::new(&mut client, "CLIENT TRACKING ON");
     for round in 0..50 {
-        // What was read before is being forgotten while the same keys are read again.
+        // Earlier reads are being forgotten while the same keys are read again.
         (0..100).for_each(|n| drop(caching.ask(&format!("GET {}", key(n)))));
         assert_eq!(caching.ask("CLIENT TRACKING OFF").to_string(), "+OK");
         assert_eq!(caching.ask("CLIENT TRACKING ON").to_string(), "+OK");
@@ -302,8 +300,7 @@ fn the_limit_on_remembered_keys_holds_while_keys_are_read() {
     assert!((900..=1100).contains(&most), "{most} keys were remembered");
 }
 
-/// While its node is away, a connection is sent what it has not asked for in the dialect that it was told
-/// last.
+/// While its node is away, a connection receives pushed output in its last known dialect.
 #[test]
 fn invalidations_reach_clients_that_wait_in_the_dialect_they_have_just_chosen() {
     let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);

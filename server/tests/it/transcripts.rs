@@ -1,12 +1,11 @@
 //! Plays the transcripts of `tests/transcripts` against a server, in RESP2 and in RESP3.
 //!
-//! Braid is tried with several numbers of threads and shards. `BRAID_COMPAT_SERVER=redis-server` plays the
-//! same files against that program instead, which must answer alike. `BRAID_TRANSCRIPT=get` takes only the
-//! files whose names contain `get`. `BRAID_TRANSCRIPT_CORRECT=1` together with a compat server writes that
-//! server's replies into the files, in place of expectations that do not hold: a way to write a transcript,
-//! to be read through afterwards.
+//! Braid is tested with several numbers of threads and shards. `BRAID_COMPAT_SERVER=redis-server` plays the
+//! same files against that program instead, which must answer alike. `BRAID_TRANSCRIPT=get` selects the files
+//! whose names contain `get`. With a compat server, `BRAID_TRANSCRIPT_CORRECT=1` replaces wrong expectations
+//! in the files with that server's replies. This is a way to write a transcript, to be proofread afterwards.
 //!
-//! The notation is explained in `support/transcript/mod.rs`.
+//! `support/transcript/mod.rs` explains the notation.
 
 use std::fs;
 
@@ -58,8 +57,8 @@ fn every_file_parses() {
     }
 }
 
-/// The comparison itself: without this, a transcript that matches everything would pass for a server that is
-/// right.
+/// The comparison itself. Without this test, a transcript that matches everything would pass for a correct
+/// server.
 #[test]
 fn the_notation_tells_replies_apart() {
     let holds = |pattern: &str, resp, wire: &[u8]| {
@@ -122,7 +121,8 @@ fn the_notation_tells_replies_apart() {
     assert!(!holds("<lines\nc\na:*\n>", Resp::Two, b"$9\r\na:1\r\nb\r\nc\r\n"));
 }
 
-/// Plays every transcript, all but those with settings on one server, and fails with the list of mismatches.
+/// Plays every transcript and fails with the list of mismatches. Transcripts without settings share one
+/// server.
 fn play_all(args: &[&str]) {
     let transcripts = transcripts();
     let mut shared = Environment::start(&[], args);
@@ -142,7 +142,7 @@ fn play_all(args: &[&str]) {
             total.n_skipped += outcome.n_skipped;
             total.mismatches.extend(outcome.mismatches);
         }
-        // What went wrong may have left a setting or a pause, which would fail the transcripts that follow.
+        // A failure may have left a setting or a pause, which would fail the next transcripts.
         if !is_clean && own.is_none() {
             shared = Environment::start(&[], args);
         }
@@ -157,7 +157,7 @@ fn transcripts() -> Vec<Transcript> {
     Transcript::read_all(&filter).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Writes what a real server answered into the file.
+/// Writes the replies of a real server into the file.
 fn correct_if_wanted(transcript: &Transcript, outcome: &Outcome) {
     if Server::compat_program().is_none() || std::env::var_os("BRAID_TRANSCRIPT_CORRECT").is_none() {
         return;

@@ -1,4 +1,4 @@
-//! The documents: what they say can be looked up, and is looked up here.
+//! The documents: every claim that can be looked up is looked up here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use super::{
     source::{crates, root, sources, texts},
 };
 
-/// Set to anything: the parts of documents that are made from tables are written anew.
+/// If this is set, the parts of documents that are made from tables are written anew.
 const CORRECT: &str = "BRAID_DOCS_CORRECT";
 
 /// The documents, with their paths from the root.
@@ -32,8 +32,8 @@ fn document(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// Compares the part of a document between `<!-- mark -->` and `<!-- /mark -->` with what it must be, or
-/// writes it.
+/// Compares the part of a document between `<!-- mark -->` and `<!-- /mark -->` with its expected text, or
+/// writes that.
 fn assert_part(path: &str, mark: &str, expected: &str) {
     let (begin, end) = (format!("<!-- {mark} -->\n"), format!("<!-- /{mark} -->"));
     let text = document(path);
@@ -50,12 +50,13 @@ fn assert_part(path: &str, mark: &str, expected: &str) {
     panic!("{path} says otherwise than the code under {mark}; {CORRECT}=1 writes it:\n{expected}");
 }
 
-/// A code span in a table, where a bar would end the cell.
+/// Returns a code span for a table, where a bar would end the cell.
 fn cell(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|"))
 }
 
-// What is made from tables. All parts of one file are in one test, so that two do not write it at once.
+// Parts that are made from tables. All parts of one file are in one test, so that two tests do not write it
+// at once.
 
 #[test]
 fn every_command_is_described() {
@@ -81,8 +82,8 @@ fn every_command_is_described() {
     assert_part("docs/commands.md", "commands", &format!("{text}\n"));
 }
 
-/// The commands and subcommands of Redis 7.4, one a line: those of `src/commands` of 7.0, and what 7.2 and
-/// 7.4 have added.
+/// The commands and subcommands of Redis 7.4, one in each line. They are those of `src/commands` of 7.0, and
+/// later ones of 7.2 and 7.4.
 const REDIS_7_4: &str = include_str!("../../src/command/redis-7.4-commands.txt");
 
 #[test]
@@ -91,7 +92,7 @@ fn commands_that_are_missing_or_newer_are_named() {
     let ours: BTreeSet<&str> = TABLE.all().iter().map(|command| command.full_name).collect();
     assert!(known.intersection(&ours).count() > 250, "the two lists are of different things");
     let top = |name: &str| name.split('|').next().expect("a name has a beginning").to_owned();
-    // A container that is missing speaks for its subcommands.
+    // A missing container stands for its subcommands.
     let is_absent =
         |name: &&&str| !ours.contains(**name) && (!name.contains('|') || ours.contains(&*top(name)));
     let shown = |name: &str| format!("`{}`", name.replace('|', " ").to_ascii_uppercase());
@@ -110,7 +111,7 @@ fn commands_that_are_missing_or_newer_are_named() {
     assert_part("docs/differences.md", "newer", &format!("{}.\n", newer.join(", ")));
 }
 
-/// What a directive takes, in a few words.
+/// Describes the values of a directive in a few words.
 fn values(kind: &Kind) -> String {
     match kind {
         Kind::Bool => "`yes` or `no`".to_owned(),
@@ -181,9 +182,9 @@ fn every_directive_is_described() {
     assert_part(path, "braid-server --help", &format!("```\n{}\n```\n", help.trim_end()));
 }
 
-// What can be looked up.
+// Claims that can be looked up.
 
-/// The text of a document without what stands in code blocks.
+/// Returns the text of a document without code blocks.
 fn prose(text: &str) -> String {
     let mut is_code = false;
     let mut prose = String::new();
@@ -198,12 +199,12 @@ fn prose(text: &str) -> String {
     prose
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn code_spans(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// The name by which a heading can be linked to.
+/// Returns the anchor of a heading for links.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
@@ -246,7 +247,7 @@ fn links_lead_somewhere() {
     none("A link leads to what is there:", found);
 }
 
-/// The most bytes of a page about the code.
+/// The largest size of a page about the code, in bytes.
 const PAGE_BYTES: usize = 15_000;
 
 #[test]
@@ -269,13 +270,13 @@ fn is_about_code(path: &str) -> bool {
     path == "ARCHITECTURE.md" || path == "docs/glossary.md" || path.starts_with("docs/internals/")
 }
 
-/// The words of some code that may be names.
+/// Returns the words of some code that may be names.
 fn identifiers(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// The parts of a code span that is a name of the code, such as `Journal::gather`; none if it is something
-/// else.
+/// Returns the parts of a code span that is a name of the code, like `Journal::gather`. Other spans have
+/// none.
 fn parts_of_name(span: &str) -> Vec<&str> {
     let is_word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
     let parts: Vec<&str> = span.split("::").collect();
@@ -312,7 +313,7 @@ fn names_and_paths_of_the_code_are_there() {
     none("A document about the code names what is there:", found);
 }
 
-/// A path without `..`, `.` and a slash at its beginning or end.
+/// Returns a path without `..`, `.` and a slash at its beginning or end.
 fn normal(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
@@ -388,7 +389,7 @@ fn commands_that_are_named_are_there() {
 
 // The checklists of CONTRIBUTING.md.
 
-/// The numbered items of each section whose heading ends with a number of places.
+/// Returns the numbered items of each section whose heading ends with a number of places.
 fn checklists() -> Vec<(String, usize, Vec<String>)> {
     let text = document("CONTRIBUTING.md");
     let mut lists: Vec<(String, usize, Vec<String>)> = Vec::new();
@@ -424,7 +425,7 @@ fn checklists_count_their_places_and_name_what_is_there() {
             let paths: Vec<&str> = code_spans(item).into_iter().filter(is_path).collect();
             let missing = paths.iter().filter(|path| !root().join(path).exists());
             found.extend(missing.map(|path| format!("{name}: there is no {path}")));
-            // `name()` is something in one of the files.
+            // `name()` is defined in one of the files.
             let functions = code_spans(item).into_iter().filter_map(|span| span.strip_suffix("()"));
             let is_in = |name: &str| {
                 let files = paths.iter().filter(|path| path.ends_with(".rs"));
@@ -441,7 +442,7 @@ fn checklists_count_their_places_and_name_what_is_there() {
     none("CONTRIBUTING.md's checklists:", found);
 }
 
-/// The server's files without their tests, as they are written.
+/// Returns the server's files without their tests, as they are written.
 fn product() -> Vec<(String, String)> {
     let paths: BTreeSet<String> = sources("server/src").into_iter().map(|source| source.path).collect();
     let mut product: Vec<_> = texts().into_iter().filter(|(path, _)| paths.contains(path)).collect();
@@ -451,13 +452,13 @@ fn product() -> Vec<(String, String)> {
     product
 }
 
-/// Those of some files that have `"word"`.
+/// Returns the files that contain `"word"`.
 fn naming<'p>(product: &'p [(String, String)], word: &str) -> Vec<&'p str> {
     let quoted = format!("\"{word}\"");
     product.iter().filter(|(_, text)| text.contains(&quoted)).map(|(path, _)| path.as_str()).collect()
 }
 
-/// How observers of commands are told.
+/// Calls that report commands to observers.
 const TELLS_OF_COMMANDS: &[&str] =
     &["monitor::observe(", "monitor::line_for_later(", "sampling::note(", "timing::note_long("];
 
@@ -474,7 +475,7 @@ fn observers_of_commands_are_told_where_commands_end() {
     assert!(TELLS_OF_COMMANDS.iter().all(|tells| finish.contains(tells)), "an observer has another name");
 }
 
-/// Where a command's name means something else.
+/// Places where a command's name means something else.
 const OTHER_MEANINGS: Exceptions = &[
     ("server/src/command/libraries.rs", "restore", "FUNCTION RESTORE"),
     ("server/src/catalog/facts.rs", "cluster", "a group of commands"),
@@ -484,7 +485,7 @@ const OTHER_MEANINGS: Exceptions = &[
     ("server/src/command/libraries.rs", "command", "what FUNCTION STATS calls a function's words"),
 ];
 
-/// Longer names, which are no words of options as well.
+/// Only longer names, because short ones may be words of options.
 #[test]
 fn a_command_is_named_by_its_family_only() {
     let product = product();
@@ -510,7 +511,7 @@ fn a_command_is_named_by_its_family_only() {
     none("A command is a row and a function in the file of its family:", found);
 }
 
-/// Who names directives besides their rows.
+/// Files that name directives besides their rows.
 const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/config/rewrite.rs", "rename-command", "CONFIG REWRITE keeps its lines"),
     ("server/src/config/configuration.rs", "io-threads", "its default is the number of cores"),
@@ -547,7 +548,7 @@ fn the_checklist_of_a_type_names_every_place() {
     let mut found = Vec::new();
     let mut n_seen = 0;
     for source in crates().iter().flat_map(|krate| sources(&format!("{krate}/src"))) {
-        // Streams are a type like any other, and the least likely to share code with one.
+        // Streams are a type like any other, and the least likely to share code with another.
         if source.joined().contains("Kind::Stream") {
             n_seen += 1;
             let is_own = source.path.starts_with("storage/src/stream") || source.path.contains("/stream");

@@ -1,4 +1,4 @@
-//! The floors of the server crate: a file uses its own floor and those below.
+//! The floors of the server crate: a file uses only its own floor and lower ones.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::{
     source::{Source, sources},
 };
 
-/// A floor's name, and what lies on it: `config` is `server/src/config.rs` and all in `server/src/config/`.
+/// A floor's name and its parts: `config` is `server/src/config.rs` and all files in `server/src/config/`.
 type Floor = (&'static str, &'static [&'static str]);
 
-/// The floors, lowest first. Each file lies on one.
+/// The floors, lowest first. Each file belongs to one.
 const FLOORS: &[Floor] = &[
     ("config", &["config", "clock", "log", "random"]),
     ("catalog", &["catalog"]),
@@ -27,10 +27,10 @@ const FLOORS: &[Floor] = &[
     ("boot", &["boot", "crash", "lib", "main"]),
 ];
 
-/// What is wrong with where files lie.
+/// Faults in the places of files.
 type Findings = Vec<String>;
 
-/// Which floor each file lies on, by its number from below.
+/// Returns the floor of each file, by its number from below.
 fn levels(floors: &[Floor], files: &[&str], found: &mut Findings) -> BTreeMap<String, usize> {
     let mut levels = BTreeMap::new();
     for file in files {
@@ -54,11 +54,11 @@ fn levels(floors: &[Floor], files: &[&str], found: &mut Findings) -> BTreeMap<St
     levels
 }
 
-/// The root of the crate. A file that names something of it uses a macro of the log: all else there is passed
-/// on from elsewhere.
+/// The root of the crate. A file that uses a name of it uses a macro of the log. All other names there are
+/// reexported.
 const ROOT: &str = "server/src/lib.rs";
 
-/// Every file that lies on no floor or on several, and every use of a file on a floor above.
+/// Finds every file on no floor or several, and every use of a higher floor.
 fn upward(floors: &[Floor], sources: &[Source]) -> Findings {
     let mut found = Vec::new();
     let files: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
@@ -75,13 +75,13 @@ fn upward(floors: &[Floor], sources: &[Source]) -> Findings {
     found
 }
 
-/// What the floors name and is not there (any more).
+/// Returns the parts of floors that do not exist (any more).
 fn unused(floors: &[Floor], sources: &[Source]) -> Vec<String> {
     let is_there = |part: &str| {
         let begins = [format!("server/src/{part}.rs"), format!("server/src/{part}/")];
         sources.iter().any(|source| begins.iter().any(|begin| source.path.starts_with(begin)))
     };
-    // A floor's own folder may be empty yet.
+    // A floor's own folder may still be empty.
     let named = floors.iter().flat_map(|(name, parts)| parts.iter().filter(move |part| *part != name));
     named
         .filter(|part| !is_there(part))
@@ -97,7 +97,7 @@ fn the_server_uses_its_own_floor_and_those_below() {
     none("No file of the server uses a floor above its own:", found);
 }
 
-/// The search itself: one that finds nothing would hold no floor.
+/// The search itself: one that finds nothing would enforce no floor.
 mod search {
     use super::*;
     use crate::source::lines;

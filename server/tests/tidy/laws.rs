@@ -5,7 +5,8 @@ use super::{
     source::{Line, Source, crates, has_word, lines, sources, std_paths, texts},
 };
 
-/// What protocol and storage have no business with: time, files, sockets and threads are their callers'.
+/// Parts of std that protocol and storage must not use. Time, files, sockets and threads belong to their
+/// callers.
 const OUTSIDE: &[&str] = &[
     "std::env",
     "std::fs",
@@ -20,12 +21,12 @@ const OUTSIDE: &[&str] = &[
     "std::time::self",
 ];
 
-/// Whether this thread is panicking is no I/O, and guards must know. What is read from and written to is the
-/// caller's: these traits and their error do nothing by themselves.
+/// Whether this thread is panicking is no I/O, and guards must know it. The caller provides inputs and
+/// outputs: these traits and their error do nothing by themselves.
 const OUTSIDE_EXCEPTIONS: &[&str] =
     &["std::thread::panicking", "std::io::Error", "std::io::Read", "std::io::Write", "std::io::Result"];
 
-/// The sources of the crates that a server is made of: of all but the benchmarks.
+/// Returns the sources of the crates of a server: all except the benchmarks.
 fn of_the_server() -> impl Iterator<Item = Source> {
     crates().into_iter().filter(|krate| krate != "bench").flat_map(|krate| sources(&format!("{krate}/src")))
 }
@@ -37,7 +38,7 @@ const COMMENT_COLUMNS: usize = 110;
 fn comments_are_no_wider_than_code() {
     let mut found = Vec::new();
     for (path, text) in texts() {
-        // Drawings, examples and tables are as wide as they are.
+        // Drawings, examples and tables may be wider.
         let mut is_drawn = false;
         for (at, line) in text.lines().enumerate() {
             let Some(comment) = line.trim_start().strip_prefix("//") else {
@@ -75,10 +76,10 @@ fn protocol_and_storage_do_no_io_start_no_threads_and_read_no_clock() {
     none("I/O, threads and clocks are the server's:", found);
 }
 
-/// What can put a thread to sleep until another one lets go.
+/// Types that can put a thread to sleep until another one releases them.
 const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar", "DashMap", "LazyLock", "OnceLock", "Once"];
 
-/// Every lock there is, by file. None of them is taken while a GET or SET runs.
+/// Every lock in the product, by file. None of them is taken while a GET or SET runs.
 const LOCK_EXCEPTIONS: Exceptions = &[
     (
         "journal/src/baton.rs",
@@ -182,7 +183,7 @@ fn every_lock_has_a_reason() {
     none("No thread waits for another on the data path:", excepting(LOCK_EXCEPTIONS, found));
 }
 
-/// Where `.lock()` is called: what the locks above are used by.
+/// Places where `.lock()` is called, with the users of the locks above.
 const LOCKING: Exceptions = &[
     ("journal/src/baton.rs", ".lock()", "the thread that syncs, the saver, the start and the end"),
     ("server/src/boot.rs", ".lock()", "before the threads start"),
@@ -237,7 +238,7 @@ const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("server/src/main", "moves the environment before there are threads, and ignores signals"),
 ];
 
-/// How far above an unsafe block its reason may begin: a statement may be long.
+/// The most lines between an unsafe block and its reason: a statement may be long.
 const REASON_LINES: usize = 8;
 
 #[test]
@@ -291,14 +292,14 @@ fn the_other_crates_forbid_unsafe_code() {
     none("These crates need no unsafe code:", excepting(UNSAFE_LIBRARIES, found));
 }
 
-/// Files in which a lint fires in some builds only: `expect` would fail in the others.
+/// Files in which a lint fires only in some builds: `expect` would fail in the others.
 const ALLOWS: Exceptions = &[(
     "server/tests/it/support/mod.rs",
     "allow",
     "each program of tests compiles the module, and uses another part of it",
 )];
 
-/// The attributes in some code, from `#` to the bracket that closes them, with the numbers of their lines.
+/// Returns the attributes in some code, from `#` to the closing bracket, with their line numbers.
 fn attributes(lines: &[Line]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -390,10 +391,10 @@ fn is_use(source: &Source, line: &Line) -> bool {
     })
 }
 
-/// What a row, its container and its registration call a command.
+/// The names of a command in its row, its container and its registration.
 const COMMAND_NAMES: &[&str] = &["spec.name", "parent.name", "full_name"];
 
-/// What tells one name from others.
+/// Code that distinguishes one name from others.
 const COMPARISONS: &[&str] = &[
     "==",
     "!=",
@@ -406,11 +407,11 @@ const COMPARISONS: &[&str] = &[
     ".contains(",
 ];
 
-/// Who looks a command up by the name that a client has sent.
+/// Places that look a command up by the name that a client has sent.
 const LOOK_UPS: Exceptions =
     &[("server/src/command/introspection.rs", "by name", "COMMAND INFO's look-up of a subcommand")];
 
-/// Whether a piece of code decides something by a command's name.
+/// Whether a piece of code depends on a command's name.
 fn decides_by_name(code: &str) -> bool {
     COMMAND_NAMES.iter().any(|name| has_word(code, name))
         && COMPARISONS.iter().any(|word| code.contains(word))
@@ -423,7 +424,7 @@ fn no_code_but_the_table_knows_commands_by_name() {
         let code = source.joined();
         let pieces = code.split([';', '{', '}']).filter(|piece| decides_by_name(piece));
         for (nth, piece) in pieces.enumerate() {
-            // An exception is for one place in a file, not for more of its kind.
+            // An exception covers one place in a file, and no further ones of its kind.
             let what = if nth == 0 { "by name" } else { "by name again" };
             found.push((source.path.clone(), what.to_owned(), format!("{}: {}", source.path, piece.trim())));
         }
@@ -447,7 +448,7 @@ fn deciding_by_a_commands_name_is_seen_in_all_its_forms() {
     }
 }
 
-/// Who names a version of the protocol besides the reply writer.
+/// Places besides the reply writer that name a version of the protocol.
 const DIALECTS: Exceptions = &[
     ("server/src/command/handshake.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
     ("server/src/command/pubsub.rs", "Resp::V", "in RESP2 a subscriber may do nothing else"),
@@ -473,7 +474,7 @@ fn only_the_reply_writer_tells_resp2_from_resp3() {
     none("Handlers say a shape, not a dialect:", excepting(DIALECTS, found));
 }
 
-/// Who writes error text besides `CommandError`.
+/// Places besides `CommandError` that write error texts.
 const ERROR_WRITERS: Exceptions = &[
     ("server/src/catalog/error.rs", "reply.error(", "the one place"),
     ("server/src/net/thread/serving.rs", ".error(text)", "what cannot be parsed is no command's error"),

@@ -1,4 +1,4 @@
-//! Which file uses which, and what must not come of it.
+//! The uses between files, and the structures that must not result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use super::{
     source::{Source, crates, sources},
 };
 
-/// Names that say where a file stands, or that it is for tests, and nothing about what it holds.
+/// Names that show only the place of a file, or that it is for tests.
 const NAMED_BY_PLACE: &[&str] = &["mod.rs", "tests.rs", "lib.rs", "main.rs"];
 
-/// Files of one name that are there still.
+/// Files with the same name that are still allowed.
 const SAME_NAMES: Exceptions = &[];
 
 #[test]
@@ -31,11 +31,11 @@ fn no_two_files_of_a_crate_have_one_name() {
     none("A file's name says which file is meant:", excepting(SAME_NAMES, found));
 }
 
-/// How many files may use each other in a circle.
+/// The most files that may use each other in a circle.
 const MAX_CIRCLE: usize = 3;
 
-/// Circles that are there still, by a file of each, and how many files they may have at most. A circle that
-/// is smaller by more than a quarter wants its number lowered.
+/// Circles that are still allowed, by one file and the largest number of files of each. If a circle is
+/// smaller by more than a quarter, its number must be lowered.
 const CIRCLES: &[(&str, usize)] = &[];
 
 #[test]
@@ -73,8 +73,8 @@ fn files_do_not_use_each_other_in_large_circles() {
     none("What uses each other is one thing, and belongs in few files:", found);
 }
 
-/// By file, the files of its crate that it names something of. A name that a module passes on (`pub use`) is
-/// its origin's.
+/// For each file, the files of its crate whose names it uses. A name that a module reexports (`pub use`)
+/// belongs to its origin.
 pub(super) struct Uses(pub(super) BTreeMap<String, BTreeSet<String>>);
 
 impl Uses {
@@ -89,7 +89,7 @@ impl Uses {
         Uses(uses.collect())
     }
 
-    /// The sets of files of which each uses, directly or not, every other.
+    /// Returns the sets of files in which each uses every other, directly or not.
     fn circles(&self) -> Vec<Vec<String>> {
         let reached: BTreeMap<&String, BTreeSet<&String>> =
             self.0.keys().map(|file| (file, self.reached_from(file))).collect();
@@ -117,7 +117,7 @@ impl Uses {
     }
 }
 
-/// A path somewhere in a file, and the name by which it is known there if a `use` says it.
+/// A path somewhere in a file, and its local name if a `use` gives it one.
 struct Named {
     path: Vec<String>,
     known_as: Option<String>,
@@ -125,7 +125,7 @@ struct Named {
 
 /// The modules of a crate.
 struct Modules {
-    /// The file of each, by the module's path from the crate's root.
+    /// The file of each module, by the module's path from the crate's root.
     files: BTreeMap<Vec<String>, String>,
     paths: BTreeMap<Vec<String>, Vec<Named>>,
 }
@@ -145,7 +145,7 @@ impl Modules {
         Modules { files, paths }
     }
 
-    /// The file where what a path names is, as far as it can be followed.
+    /// Returns the file that defines the item of a path, as far as it can be followed.
     fn resolve(&self, from: &[String], path: &[String], n_steps: usize) -> Option<String> {
         let mut at: Vec<String> = from.to_vec();
         let mut rest = path.iter();
@@ -176,20 +176,20 @@ fn child(module: &[String], name: &str) -> Vec<String> {
     module.iter().map(String::as_str).chain([name]).map(str::to_owned).collect()
 }
 
-/// The path of a file's module from the root of its crate.
+/// Returns the path of a file's module from the root of its crate.
 fn module_path(path: &str) -> Vec<String> {
     let (_, inner) = path.split_once("/src/").expect("a source lies in src");
     let mut parts: Vec<String> = inner.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     match parts.last().map(String::as_str) {
         Some("mod") | Some("lib") => drop(parts.pop()),
-        // What is only the program's names the library from outside.
+        // A module that only the program has names the library from outside.
         Some("main") if parts.len() == 1 => parts = vec!["(main)".to_owned()],
         _ => {}
     }
     parts
 }
 
-/// The paths in some code that begin with a word that `begins` one, those of groups written out.
+/// Returns the paths in some code that begin with a word for which `begins` is true. Groups are written out.
 fn paths_in(code: &str, begins: impl Fn(&str) -> bool) -> Vec<Named> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -214,7 +214,7 @@ fn has_use(before: &str) -> bool {
     before.split_whitespace().next_back() == Some("use")
 }
 
-/// Reads one path or group; returns how much of `code` it was.
+/// Reads one path or group. Returns the number of bytes of `code` that it took.
 fn take_tree(code: &str, prefix: &[String], in_use: bool, found: &mut Vec<Named>) -> usize {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut path = prefix.to_vec();

@@ -1,8 +1,8 @@
 //! The English of documents and comments: short sentences, and nouns rather than clauses that stand for them.
 //!
 //! Each Markdown document is measured on its own, and the comments of each crate together. A rule here counts
-//! words and cannot read: it misses some faults and finds few that are none. It is a floor below which no
-//! text falls.
+//! words and cannot read, so it misses some faults and rarely reports a correct text. It sets a minimum for
+//! all texts.
 
 use super::{
     Exceptions, excepting, none,
@@ -57,7 +57,7 @@ impl Measured {
         measured
     }
 
-    /// One line for each law that the text breaks: the law, and the finding.
+    /// Returns one line for each law that the text breaks: the law, and the finding.
     fn findings(&self, path: &str) -> Vec<(String, String, String)> {
         let mut found = Vec::new();
         let examples =
@@ -83,8 +83,8 @@ impl Measured {
     }
 }
 
-/// The paragraphs of a Markdown text, without code, tables, headings and quotations. A code span counts as
-/// one word.
+/// Returns the paragraphs of a Markdown text, without code, tables, headings and quotations. A code span
+/// counts as one word.
 fn paragraphs(text: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     let mut is_code = false;
@@ -118,7 +118,7 @@ fn is_link(line: &str) -> bool {
     line.starts_with('[') && !line.contains("]: ")
 }
 
-/// Code spans become one word, quotations none, and links their text.
+/// Replaces code spans and quotations with one word each, and links with their text.
 fn without_spans(paragraph: &str) -> String {
     let mut plain = String::new();
     for (n, part) in paragraph.split('`').enumerate() {
@@ -157,12 +157,12 @@ fn sentences(paragraph: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tokens that have a letter or a digit.
+/// Returns the tokens that have a letter or a digit.
 fn words(sentence: &str) -> Vec<&str> {
     sentence.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).collect()
 }
 
-/// Words after which "who" has no noun that it could belong to.
+/// Words after which "who" cannot refer to a noun.
 const NO_NOUNS: &[&str] = &[
     "about",
     "after",
@@ -216,8 +216,8 @@ const NO_NOUNS: &[&str] = &[
     "with",
 ];
 
-/// How many clauses of a sentence stand for a noun. One with "what" or "whoever" always does, unless it is a
-/// question.
+/// Returns how many clauses of a sentence stand for a noun. A clause with "what" or "whoever" always does,
+/// unless the sentence is a question.
 fn clauses(sentence: &str) -> usize {
     if sentence.ends_with('?') {
         return 0;
@@ -238,13 +238,13 @@ fn clauses(sentence: &str) -> usize {
     (0..words.len()).filter(|&at| is_clause(at)).count()
 }
 
-/// The comments of a file, as text: comments on lines that follow each other are one paragraph.
+/// Returns the comments of a file, as text. Comments on consecutive lines are one paragraph.
 fn comments(source: &Source) -> String {
     let mut text = String::new();
     let mut was_code = false;
     for line in &source.lines {
         let comment = line.comment.trim_start_matches(['/', '!']).trim();
-        // A comment after code is part of none above or below it.
+        // A comment after code is separate from those above and below it.
         let is_code = !line.code.trim().is_empty();
         text.push_str(if comment.is_empty() || is_code || was_code { "\n\n" } else { "\n" });
         text.push_str(comment);
@@ -253,7 +253,7 @@ fn comments(source: &Source) -> String {
     text
 }
 
-/// Every text that is held to the laws, by its path or by the name of its crate.
+/// Measures every text under the laws, by its path or by the name of its crate.
 fn measured() -> Vec<(String, Measured)> {
     let texts = texts();
     let documents = texts.iter().filter(|(path, _)| path.ends_with(".md"));
@@ -295,7 +295,7 @@ fn sentences_are_short_and_nouns_are_nouns() {
     );
 }
 
-/// The search itself: one that finds nothing would hold no text.
+/// The search itself: one that finds nothing would enforce nothing.
 mod search {
     use super::*;
 

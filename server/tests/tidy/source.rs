@@ -1,4 +1,4 @@
-//! The project's files, and Rust source taken apart far enough to judge it line by line.
+//! The project's files, and Rust source divided far enough to judge it line by line.
 
 use std::{
     collections::BTreeSet,
@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The folder that holds the crates.
+/// Returns the folder of the crates.
 pub fn root() -> PathBuf {
     let server = Path::new(env!("CARGO_MANIFEST_DIR"));
     server.parent().expect("the crate is a folder of the workspace").to_owned()
 }
 
-/// The folders of the workspace's crates, as the root's `Cargo.toml` lists them.
+/// Returns the folders of the workspace's crates, as the root's `Cargo.toml` lists them.
 pub fn crates() -> Vec<String> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace has a manifest");
     let (_, list) = manifest.split_once("\nmembers = [").expect("the workspace lists its members");
@@ -26,7 +26,7 @@ pub fn crates() -> Vec<String> {
     crates
 }
 
-/// Every file of the project that is text, with its path from the root.
+/// Returns every text file of the project, with its path from the root.
 pub fn texts() -> Vec<(String, String)> {
     let mut texts = Vec::new();
     let mut folders = vec![root()];
@@ -55,24 +55,24 @@ pub fn texts() -> Vec<(String, String)> {
 /// One line of Rust.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// Without comments and without what literals say: `"…"` is `""`.
+    /// The code without comments and without the contents of literals: `"…"` is `""`.
     pub code: String,
     /// The text of its comments.
     pub comment: String,
-    /// Compiled for tests or for loom only.
+    /// Whether the line is compiled only for tests or for loom.
     pub is_test: bool,
 }
 
 /// A file of Rust.
 pub struct Source {
-    /// From the root.
+    /// The path from the root.
     pub path: String,
-    /// Line by line.
+    /// The lines of the file.
     pub lines: Vec<Line>,
 }
 
 impl Source {
-    /// The lines that are part of the product, with their numbers from 1.
+    /// Returns the lines that are part of the product, with their numbers from 1.
     pub fn product(&self) -> impl Iterator<Item = (usize, &Line)> {
         self.lines.iter().enumerate().filter(|(_, line)| !line.is_test).map(|(at, line)| (at + 1, line))
     }
@@ -83,8 +83,8 @@ impl Source {
         self.lines[from..number].iter().any(|line| words.iter().any(|word| line.comment.contains(word)))
     }
 
-    /// The product's code in one piece, with nothing before a dot that begins a line: a chain of calls reads
-    /// as one.
+    /// Returns the product's code in one piece. A line that begins with a dot is joined to the one before, so
+    /// a chain of calls is one piece.
     pub fn joined(&self) -> String {
         let mut joined = String::new();
         for (_, line) in self.product() {
@@ -98,7 +98,7 @@ impl Source {
     }
 }
 
-/// The sources below `folder` (from the root), without files that are modules of tests.
+/// Returns the sources below `folder` (from the root), without files that are modules of tests.
 pub fn sources(folder: &str) -> Vec<Source> {
     let of_folder = |path: &String| path.starts_with(folder) && path.ends_with(".rs");
     let mut sources: Vec<Source> = texts()
@@ -112,7 +112,7 @@ pub fn sources(folder: &str) -> Vec<Source> {
     sources
 }
 
-/// Where the modules lie that a file declares for tests only, without the ending.
+/// Returns the paths of the modules that a file declares for tests only, without the ending.
 fn test_modules(source: &Source) -> Vec<String> {
     let stem = source.path.trim_end_matches(".rs");
     let folder = match stem.rsplit_once('/') {
@@ -125,7 +125,7 @@ fn test_modules(source: &Source) -> Vec<String> {
     names.map(|name| format!("{folder}/{name}")).collect()
 }
 
-/// Takes Rust source apart.
+/// Divides Rust source into lines.
 pub fn lines(text: &str) -> Vec<Line> {
     let mut lines = vec![Line::default()];
     let chars: Vec<char> = text.chars().collect();
@@ -171,7 +171,7 @@ pub fn lines(text: &str) -> Vec<Line> {
             line.code.push_str("\"\"");
             at += 1;
             while at < chars.len() && chars[at] != '"' {
-                // The character after a backslash is part of the literal, a line end too.
+                // The character after a backslash is part of the literal, even a line end.
                 for _ in 0..1 + usize::from(chars[at] == '\\') {
                     skip(&mut lines, chars[at]);
                     at += 1;
@@ -208,7 +208,7 @@ fn skip(lines: &mut Vec<Line>, c: char) {
     }
 }
 
-/// How many hash marks a raw string has whose `r` is just before, if it is one.
+/// Returns the number of hash marks of a raw string whose `r` is just before, if it is one.
 fn raw_hashes(chars: &[char], at: usize) -> Option<usize> {
     let n = chars[at..].iter().take_while(|&&c| c == '#').count();
     (chars.get(at + n) == Some(&'"')).then_some(n)
@@ -219,7 +219,7 @@ fn mark_tests(lines: &mut [Line]) {
     let mut at = 0;
     while at < lines.len() {
         let code = lines[at].code.trim();
-        // What is there without loom is the product, unless it is there for tests.
+        // Code without loom is the product, unless it is for tests.
         let without = code.replace("not(test)", "").replace("not(loom)", "");
         let is_mark =
             code.starts_with("#[cfg(") && ["test", "loom"].iter().any(|word| has_word(&without, word));
@@ -261,7 +261,7 @@ pub fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// The paths that begin with `std::` in some code, those of `use` written out one by one.
+/// Returns the paths that begin with `std::` in some code. Those of `use` are written out one by one.
 pub fn std_paths(code: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for (at, _) in code.match_indices("std::") {
@@ -273,7 +273,7 @@ pub fn std_paths(code: &str) -> Vec<String> {
     paths
 }
 
-/// Writes out one path or group that follows `prefix`, and returns how much of `rest` it was.
+/// Writes out one path or group that follows `prefix`. Returns the number of bytes of `rest` that it took.
 fn expand(prefix: &str, rest: &str, paths: &mut Vec<String>) -> usize {
     let word_len = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
     let here = format!("{prefix}{}", &rest[..word_len]);

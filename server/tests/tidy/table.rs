@@ -1,4 +1,4 @@
-//! What the command table promises to those who read it.
+//! The promises of the command table to its readers.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -68,7 +68,7 @@ fn members_that_are_fetched_ahead_are_where_the_syntax_has_them() {
             _ => None,
         };
         let agrees = match fetched {
-            // Where all are optional, the syntax has none that are needed.
+            // If all members are optional, the syntax shows none that is required.
             Some(_) => fetched == first || command.spec.syntax == "key [member [member ...]]",
             None => first != Some(1),
         };
@@ -92,7 +92,7 @@ const NEITHER: Exceptions = &[
 #[test]
 fn commands_with_keys_either_read_or_write() {
     let mut found = Vec::new();
-    // A channel is declared as a key is, for the sake of its shard, and holds nothing to be read or written.
+    // A channel is declared like a key because of its shard, and has no value to read or write.
     let has_keys = |command: &Registered| command.spec.keys.are_some();
     for command in TABLE.all().iter().filter(|command| has_keys(command)) {
         let [reads, writes] = [Flags::READONLY, Flags::WRITE].map(|flag| command.has(flag));
@@ -104,14 +104,14 @@ fn commands_with_keys_either_read_or_write() {
     none("Exactly one of READONLY and WRITE:", excepting(NEITHER, found));
 }
 
-/// The fewest words of a well-formed command.
+/// Returns the fewest words of a well-formed command.
 fn fewest(arity: Arity) -> i64 {
     match arity {
         Arity::Exactly(n) | Arity::AtLeast(n) => i64::from(n),
     }
 }
 
-/// Rows whose key or channel need not be there.
+/// Rows whose key or channel is optional.
 const OPTIONAL_KEYS: Exceptions = &[
     (
         "debug|object",
@@ -178,15 +178,15 @@ fn commands_run_where_their_keys_are() {
     let found = each(|command| {
         let has_keys = !command.spec.keys.0.is_empty();
         match command.spec.run {
-            // Long work without keys is there to be run by a heavy-work thread.
+            // Long work without keys is a transaction so that a heavy-work thread runs it.
             Run::Transaction(_) if !has_keys && !matches!(command.spec.work, Work::Grows { .. }) => {
                 Some("holds no shard".to_owned())
             }
-            // Others wait for what a client watches as long as that is held.
+            // Other commands wait for the client's watched keys as long as these are held.
             Run::Own(_) if matches!(command.spec.work, Work::Grows { .. }) => {
                 Some("is long, and holds what its client watches".to_owned())
             }
-            // It holds what it leaves, and may name it.
+            // It holds the keys that it leaves, and may name them.
             Run::Own(_) if command.has(Flags::LEAVES) => None,
             Run::Session(_)
             | Run::Barrier(_)
@@ -204,7 +204,7 @@ fn commands_run_where_their_keys_are() {
     none("Keys and the way a command runs agree:", found);
 }
 
-/// Commands that share a file, by that file: they say little each.
+/// Commands that share a file of transcripts, because each has little output.
 const SHARED_FILES: &[(&str, &[&str])] = &[
     (
         "server",
@@ -261,7 +261,8 @@ fn every_command_has_a_transcript() {
     );
 }
 
-/// The names, with and without the second word, of the command that a line of a transcript sends.
+/// Returns the names of the command that a line of a transcript sends. There are two: with and without the
+/// second word.
 fn sent_by(line: &str) -> Vec<String> {
     let line = line.strip_prefix("@send ").unwrap_or(line).trim_start_matches(|c: char| c.is_ascii_digit());
     let Some(command) = line.strip_prefix("> ") else { return Vec::new() };

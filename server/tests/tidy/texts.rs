@@ -1,4 +1,4 @@
-//! What stands in the tree besides code: marks that nobody should find in it, manifests, and directives.
+//! Texts in the tree besides code: forbidden marks, manifests, and directives.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{
     source::{Line, lines, root, sources, texts},
 };
 
-/// Words for what is not done, put together here so that this file does not have them.
+/// Words for unfinished work, put together here so that this file does not contain them.
 const UNDONE: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -16,7 +16,7 @@ const UNDONE: &[&str] = &[
     concat!("#[ig", "nore"),
 ];
 
-/// Folders of machines.
+/// Folders of particular machines.
 const MACHINE_PATHS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/us", "r/local/")];
 
@@ -50,7 +50,7 @@ fn dependencies_say_what_they_are_for() {
         let mut before = "";
         for line in text.lines() {
             if line.starts_with('[') {
-                // A workspace's list only says where its own crates are.
+                // A workspace's list only shows where its own crates are.
                 in_dependencies = line.ends_with("dependencies]") && !line.starts_with("[workspace");
             } else if in_dependencies && line.contains('=') && !line.starts_with([' ', '#']) {
                 let name = line.split(['=', '.', ' ']).next().unwrap_or(line);
@@ -65,7 +65,7 @@ fn dependencies_say_what_they_are_for() {
     none("A line above each dependency says why it is there:", found);
 }
 
-/// Fields of the settings by what their rows call them: `live` or `reserved`.
+/// Returns the fields of the settings whose rows are marked as `live` or `reserved`.
 fn announced(word: &str) -> BTreeSet<String> {
     let rows =
         std::fs::read_to_string(root().join("server/src/config/directives.rs")).expect("the directives");
@@ -77,7 +77,7 @@ fn announced(word: &str) -> BTreeSet<String> {
     lines(&rows).iter().filter_map(field).collect()
 }
 
-/// Fields of the settings that something acts on. What INFO prints of a setting is no effect of it.
+/// Returns the fields of the settings that have an effect. INFO's output of a setting is no effect.
 fn read_fields(among: &BTreeSet<String>) -> BTreeSet<String> {
     let is_inner =
         |path: &str| path.starts_with("server/src/config/") && !path.ends_with("/configuration.rs");

@@ -1,4 +1,4 @@
-//! An episode: what two clients send to an empty server, made from a seed.
+//! An episode: the commands that two clients send to an empty server, made from a seed.
 
 use std::rc::Rc;
 
@@ -14,22 +14,22 @@ use super::{
 };
 use crate::support::Dice;
 
-/// How many rows of the table an episode plays.
+/// The number of rows of the table in an episode.
 pub const N_ROWS: usize = 1000;
 
 /// Makes the steps of one episode.
 pub struct Episode {
     table: Rc<Table>,
     pools: Pools,
-    /// The family that most commands are of, if there is one.
+    /// The family of most commands, if there is one.
     focus: Option<usize>,
     client: usize,
-    /// Whether each client is between MULTI and EXEC, as far as can be told without asking.
+    /// Whether each client is between MULTI and EXEC, as far as is known without asking.
     in_transaction: [bool; N_CLIENTS],
 }
 
 impl Episode {
-    /// Begins the episode of a seed. `focus` names the family that most commands are to be of.
+    /// Begins the episode of a seed. `focus` names the family of most commands.
     pub fn new(seed: u64, table: &Rc<Table>, focus: Option<&str>) -> Episode {
         let mut dice = Dice(seed);
         let at_random = (!dice.percent(30)).then(|| dice.roll(table.families.len()));
@@ -44,7 +44,7 @@ impl Episode {
         Episode { table: Rc::clone(table), pools, focus, client: 0, in_transaction: [false; N_CLIENTS] }
     }
 
-    /// The settings with which it begins: small ones, so that encodings change.
+    /// Returns the initial settings: small ones, so that encodings change.
     pub fn settings(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         for (name, _, values) in SETTINGS {
@@ -100,7 +100,7 @@ impl Episode {
         }
     }
 
-    /// What may wait is mostly asked where it does not: it takes its time.
+    /// Picks a row. Commands that may wait are mostly picked in transactions, because waiting takes time.
     fn pick_row<'t>(&mut self, family: &'t Present) -> &'t PresentRow {
         loop {
             let row = self.pools.dice.pick(&family.rows);
@@ -126,7 +126,7 @@ impl Episode {
         steps.push(Step::Command { client, argv, same });
     }
 
-    /// Has a key's time end, so that what follows meets one that is over and still there.
+    /// Lets a key's deadline pass. Later commands meet a key that has expired but still exists.
     fn let_a_key_expire(&mut self, steps: &mut Vec<Step>) {
         let mut argv = vec![b"PEXPIRE".to_vec()];
         self.pools.family = self.focus.map_or("keys", |focus| self.table.families[focus].name);
@@ -136,9 +136,9 @@ impl Episode {
         steps.push(Step::Lapse);
     }
 
-    /// Makes a command that its table would not.
+    /// Alters a command in a way that its table would not.
     fn tamper(&mut self, argv: &mut Argv, row: &PresentRow) {
-        // A small number in the place of a time would be over within the run.
+        // A small number in place of a time would pass within the run.
         let has_time = ["secs", "millis", "at"].iter().any(|time| row.row.form.contains(time));
         let at = self.pools.dice.roll(argv.len());
         let first = row.n_names;
@@ -163,7 +163,7 @@ impl Episode {
     }
 }
 
-/// What is done after a command.
+/// Returns the commands that follow a command.
 fn follow_ups(follow_up: FollowUp, argv: &Argv) -> Vec<Argv> {
     let words = |words: &[&[u8]]| -> Argv { words.iter().map(|word| word.to_vec()).collect() };
     let make = |consumer: &[u8]| words(&[b"XGROUP", b"CREATECONSUMER", &argv[2], &argv[3], consumer]);

@@ -1,8 +1,8 @@
-//! What the table is made from: every command of Redis 7.0.15 on keys, by family, with the ways to write it
-//! and how replies are compared.
+//! The source of the table: every command of Redis 7.0.15 on keys, by family. Each row has a way to write it
+//! and a way to compare replies.
 //!
-//! The notation is explained in `form.rs`, its words are in `pools.rs`. Commands that wait have a tiny
-//! timeout, and are mostly asked between MULTI and EXEC, where they do not wait.
+//! `form.rs` explains the notation, and `pools.rs` contains its words. Commands that wait have a tiny
+//! timeout. They are mostly sent between MULTI and EXEC, where they do not wait.
 
 use super::same::{
     MILLIS, SECONDS,
@@ -11,7 +11,7 @@ use super::same::{
 
 /// Commands on one type of value, or of one purpose.
 pub struct Family {
-    /// What it is called, and its pool of keys.
+    /// Its name, which is also the name of its pool of keys.
     pub name: &'static str,
     pub rows: &'static [Row],
 }
@@ -20,27 +20,27 @@ pub struct Family {
 pub struct Row {
     pub form: &'static str,
     pub same: Same,
-    /// What must be done afterwards.
+    /// The commands that must follow.
     pub follow_up: FollowUp,
-    /// It may wait.
+    /// Whether it may wait.
     pub waits: bool,
-    /// It is not to wait for EXEC: what came of it then might be refused by later versions only.
+    /// It must not be queued for EXEC: later versions alone might then refuse the result.
     pub is_never_queued: bool,
-    /// Its words are not to be tampered with: what came of it might be chance.
+    /// Its words must not be altered: the result might be chance.
     pub is_fragile: bool,
 }
 
-/// What is done after a command, so that neither chance nor what later versions do otherwise leaves a
+/// The commands that follow a command. Without them, chance or a change in later versions would leave a
 /// difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FollowUp {
     None,
-    /// Its key, of which it has taken something at random, is deleted.
+    /// Deletes its key, from which it has taken a random element.
     Delete,
-    /// A group gets all consumers: since 7.2 they are made when they ask, before only when there is something
-    /// for them.
+    /// Makes all consumers of a group. Since 7.2 they are made when they ask, before only when they receive
+    /// an entry.
     MakeConsumers,
-    /// A consumer that was deleted is made again, for the same reason.
+    /// Makes a deleted consumer again, for the same reason.
     MakeConsumer,
 }
 
@@ -73,7 +73,7 @@ const fn row(form: &'static str, same: Same) -> Row {
     }
 }
 
-/// All families. The first row of each is a command without which it makes no sense.
+/// All families. The first row of each is a command that the others need.
 pub const FAMILIES: &[Family] = &[
     Family { name: "string", rows: STRING },
     Family { name: "keys", rows: KEYS },
@@ -150,7 +150,7 @@ const KEYS: &[Row] = &[
     // Redis shares small integers, which have been idle since its start.
     row("OBJECT IDLETIME key", Near(3_600)),
     row("OBJECT REFCOUNT key", Random),
-    // A key whose time is over counts until it is met, and servers meet it at different commands.
+    // An expired key counts until a command meets it, and the servers meet it at different commands.
     row("DBSIZE", Near(4)),
     row("FLUSHDB [ASYNC|SYNC]", Letter),
     row("SWAPDB db db", Letter),
@@ -191,14 +191,14 @@ const CONNECTION: &[Row] = &[
     row("COMMAND GETKEYSANDFLAGS command", LetterOr(NO_KEYS)).never_queued(),
 ];
 
-/// Later versions take a command without arguments for one to look at.
+/// Later versions take a command without arguments for one to examine.
 const NO_KEYS: &[&str] = &[
     "ERR The command has no key arguments",
     "ERR Invalid number of arguments specified for command",
     "ERR Invalid command specified",
 ];
 
-/// Since 7.2 a range is looked at also when there is no key.
+/// Since 7.2 a range is checked even without a key.
 const BIT_RANGE: Same = LetterOr(&["ERR value is not an integer or out of range", "ERR syntax error"]);
 
 const BITS: &[Row] = &[
@@ -216,7 +216,7 @@ const BITS: &[Row] = &[
     row("GET key", Letter),
 ];
 
-/// Since 7.2 the smallest number, which has no counterpart, is none.
+/// Since 7.2 the smallest number is invalid, because it has no positive counterpart.
 const RANK: Same =
     LetterOr(&["ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807"]);
 
@@ -306,7 +306,7 @@ const ZSET: &[Row] = &[
     row("ZCARD key", Letter),
     row("ZCOUNT key bound bound", Letter),
     row("ZLEXCOUNT lexkey lexbound lexbound", Letter).fragile(),
-    // Since 7.2 they take WITHSCORE.
+    // Since 7.2 they accept WITHSCORE.
     row("ZRANK key member", Letter).fragile(),
     row("ZREVRANK key member", Letter).fragile(),
     row("ZRANGE key index index <[REV] [WITHSCORES] [LIMIT index index]>", Numbers),
@@ -428,7 +428,7 @@ const STREAM: &[Row] = &[
     row("XINFO CONSUMERS key group", Clocks),
 ];
 
-/// By texts only: `oracle.rs` says why.
+/// SORT by texts only, for the reason in `oracle.rs`.
 const SORT: &[Row] = &[
     row("SORT key <[LIMIT index index] [ASC|DESC] ALPHA [GET get] [GET get]>", Letter),
     row("RPUSH key (int+|member+)", Letter),

@@ -1,22 +1,22 @@
-//! How the table writes commands, and how one is made from what it writes.
+//! The notation of the table, and the making of commands from it.
 //!
 //! | written | makes |
 //! |---|---|
 //! | `SET` | the word itself, in capital or small letters |
-//! | `'abc'` | what is between the quotes |
+//! | `'abc'` | the text between the quotes |
 //! | `key` | one or more words of the pool of that name |
 //! | `[EX secs]` | that, or nothing |
 //! | `(LEFT\|RIGHT)` | one of these; `[NX\|XX]` one of these, or nothing |
 //! | `key+`, `(field value)+` | that once or more often |
 //! | `<[NX] [GET]>` | these in any order |
-//! | `#(key+)` | the number of words that follow, and they |
+//! | `#(key+)` | the number of words that follow, and these words |
 
 use super::pools::{Pools, Symbol, symbol};
 
 /// A command's words, as bytes.
 pub type Argv = Vec<Vec<u8>>;
 
-/// What a piece of the notation makes.
+/// A piece of the notation.
 pub enum Form {
     Word(&'static str),
     Quoted(&'static str),
@@ -33,7 +33,7 @@ impl Form {
     /// Reads a line of the table.
     ///
     /// # Panics
-    /// When it is not written as it should be.
+    /// When the notation is invalid.
     pub fn parse(text: &'static str) -> Form {
         let mut tokens = tokens(text);
         let form = parse_choice(&mut tokens);
@@ -41,7 +41,7 @@ impl Form {
         form
     }
 
-    /// Makes words.
+    /// Appends words of this form.
     pub fn make(&self, pools: &mut Pools, argv: &mut Argv) {
         match self {
             Form::Word(word) if pools.dice.percent(20) => argv.push(word.to_ascii_lowercase().into_bytes()),

@@ -1,18 +1,18 @@
-//! What is wrong in redis-server 7.0 itself, so that no difference there is a fault of the server under test:
-//! commands that meet it are not sent.
+//! Known faults of redis-server 7.0 itself. Commands that meet them are not sent, so every difference is a
+//! fault of the server under test.
 
 use super::form::Argv;
 
 /// Whether a command would meet a fault of redis-server 7.0.
 ///
-/// SORT by numbers refuses a number if `errno` says that one was out of range, and does not clear it before:
-/// any command before it may have left it so, such as `SCAN 18446744073709551616`. What can be sorted is
-/// refused with "One or more scores can't be converted into double" then.
+/// SORT by numbers refuses a number if `errno` says that one was out of range, and does not clear it before.
+/// Any earlier command, such as `SCAN 18446744073709551616`, may have left it set. Then valid values are
+/// refused with "One or more scores can't be converted into double".
 pub fn has_a_fault(argv: &Argv) -> bool {
     sorts_by_numbers(argv)
 }
 
-/// Whether this is a SORT that does not say ALPHA, whatever else it says.
+/// Whether this is a SORT without ALPHA, whatever its other words.
 fn sorts_by_numbers(argv: &Argv) -> bool {
     let is = |word: &[u8], name: &str| word.eq_ignore_ascii_case(name.as_bytes());
     if !is(&argv[0], "SORT") && !is(&argv[0], "SORT_RO") {

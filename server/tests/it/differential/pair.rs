@@ -1,4 +1,4 @@
-//! The server under test and its reference, which are asked the same.
+//! The server under test and its reference, which receive the same commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::support::{Client, Reply, Resp, Server, encode};
 
-/// Settings that episodes change, with what they are without, and what they are changed to.
+/// Settings that episodes change, with their defaults and the values used.
 ///
-/// Numbers of elements are larger than what one command adds: since 7.2 a command that names more of them,
-/// were they all the same, has its value unpacked at once.
+/// Numbers of elements are larger than a single command adds. Since 7.2 a command that names more elements
+/// has its value unpacked at once, even if all are equal.
 pub const SETTINGS: &[(&str, &str, &[&str])] = &[
     ("hash-max-listpack-entries", "512", &["14", "18"]),
     ("hash-max-listpack-value", "64", &["2", "8", "16"]),
@@ -25,10 +25,10 @@ pub const SETTINGS: &[(&str, &str, &[&str])] = &[
     ("hll-sparse-max-bytes", "3000", &["0", "20", "100"]),
 ];
 
-/// How many commands are sent before their replies are read.
+/// The number of commands that are sent before their replies are read.
 const MAX_PIPELINE: usize = 64;
 
-/// Where the end of what is heard of is marked.
+/// The channel of the message that marks the end of the events.
 const END_CHANNEL: &str = "__keyspace@end";
 
 /// A server with the connections to it.
@@ -37,7 +37,7 @@ struct Side {
     args: Vec<String>,
     server: Server,
     clients: Vec<Client>,
-    /// Hears of keyspace events.
+    /// Receives keyspace events.
     listener: Client,
 }
 
@@ -58,8 +58,7 @@ impl Side {
         self.listener.command(&["PSUBSCRIBE", "__keyspace@*"]);
     }
 
-    /// What has happened since the last call, by the key's channel. Nothing more is to be had from a server
-    /// that has gone.
+    /// Returns the events since the last call, by the key's channel. A server that is gone has no more.
     fn heard(&mut self) -> Events {
         let mut heard = Events::new();
         if self.clients[INSPECTOR].try_command(&["PUBLISH", END_CHANNEL, ""]).is_err() {
@@ -89,17 +88,17 @@ impl Side {
 /// The events of each key, in their order.
 type Events = BTreeMap<String, Vec<String>>;
 
-/// Both servers. What is played on them leaves them in the same state, until they differ.
+/// Both servers. Steps leave them in the same state, until they differ.
 pub struct Pair {
     ours: Side,
     theirs: Side,
-    /// How the replies to what each client has queued will be compared.
+    /// For each client, the comparisons for the replies to its queued commands.
     queued: Vec<Vec<Same>>,
-    /// Keys that had a deadline that is over: events of these are not compared.
+    /// Keys whose deadline has passed. Their events are not compared.
     lapsed: BTreeSet<String>,
     /// A connection broke, and its server may be gone.
     is_broken: bool,
-    /// The two may hold different things from here on, both being right.
+    /// The data of the two may differ from here on, and both are right.
     has_parted: bool,
 }
 
@@ -114,7 +113,7 @@ impl Pair {
         pair
     }
 
-    /// The commands that each server has.
+    /// Returns the commands of each server.
     pub fn commands(&mut self) -> [BTreeSet<String>; 2] {
         [&mut self.ours, &mut self.theirs].map(|side| match side.inspect(&["COMMAND", "LIST"]) {
             Reply::Array(names) => names.iter().filter_map(Reply::text).collect(),
@@ -122,7 +121,7 @@ impl Pair {
         })
     }
 
-    /// The end of the log of the server under test, if a connection broke.
+    /// Returns the end of the log of the server under test, if a connection broke.
     pub fn last_words(&self) -> String {
         if self.is_broken {
             format!("Braid's log ends with:\n{}\n", self.ours.server.log_tail())
@@ -131,7 +130,7 @@ impl Pair {
         }
     }
 
-    /// Begins anew: nothing stored, new connections, no settings.
+    /// Resets both servers: no data, new connections, default settings.
     pub fn reset(&mut self) {
         for side in [&mut self.ours, &mut self.theirs] {
             if self.is_broken {
@@ -153,20 +152,20 @@ impl Pair {
         self.queued.iter_mut().for_each(Vec::clear);
     }
 
-    /// Whether there is nothing more to compare until all is begun anew.
+    /// Whether nothing can be compared before the next reset.
     pub fn has_parted(&self) -> bool {
         self.has_parted
     }
 
-    /// Plays steps on both servers, until they part, and returns the reference's replies to the inspector's
+    /// Plays steps on both servers until they part. Returns the reference's replies to the inspector's
     /// commands.
     pub fn play(&mut self, steps: &[Step]) -> Result<Vec<Reply>, Difference> {
         let mut inspected = Vec::new();
         let mut at = 0;
         while at < steps.len() && !self.has_parted {
             let batch = &steps[at..at + batch_len(&steps[at..])];
-            // Which command notices that they are over, whether that counts as expired or as deleted, and
-            // whether they were over at once, is each server's own.
+            // The servers differ in three ways here: which command notices the expiry, whether it counts as
+            // expired or deleted, and whether keys expire at once.
             self.lapsed.extend(deadlines(batch));
             match &batch[0] {
                 Step::Lapse => self.lapse(),
@@ -200,7 +199,7 @@ impl Pair {
         Ok(inspected)
     }
 
-    /// Sends commands of one client, then reads all replies and compares them.
+    /// Sends commands of one client, reads all replies, and compares them.
     fn exchange(&mut self, client: usize, batch: &[Step]) -> Result<Vec<Reply>, Difference> {
         let mut request = Vec::new();
         for step in batch {
@@ -234,7 +233,7 @@ impl Pair {
         Ok(theirs)
     }
 
-    /// Compares two replies; those of EXEC like what was queued.
+    /// Compares two replies. Those of EXEC are compared like the queued commands.
     fn compare(&mut self, client: usize, argv: &Argv, same: Same, ours: &Reply, theirs: &Reply) -> bool {
         if let (Reply::Status(ours), Reply::Status(theirs)) = (ours, theirs)
             && ours == b"QUEUED"
@@ -259,8 +258,8 @@ impl Pair {
         }
     }
 
-    /// Follows a cursor to its end on both servers, and compares what came on the way: not its order, and not
-    /// how often.
+    /// Follows a cursor to its end on both servers, and compares the elements. Their order and repetitions do
+    /// not matter.
     fn iterate(&mut self, client: usize, argv: &Argv, cursor_at: usize) -> Result<(), (String, String)> {
         let first = Step::Command { client, argv: argv.clone(), same: Same::Cursor(cursor_at) };
         let Some(Reply::Array(_)) = self.first_of(client, &first)?.first() else { return Ok(()) };
@@ -275,7 +274,7 @@ impl Pair {
         self.exchange(client, std::slice::from_ref(step)).map_err(|differ| (differ.ours, differ.theirs))
     }
 
-    /// Waits, on both servers' clocks.
+    /// Waits for a millisecond to pass on both servers' clocks.
     fn lapse(&mut self) {
         for side in [&mut self.ours, &mut self.theirs] {
             side.inspect(&["SET", "lapse", "1", "PX", "1"]);
@@ -284,8 +283,8 @@ impl Pair {
     }
 }
 
-/// Whether a HyperLogLog turned out to be damaged. Until it comes upon the damage PFADD in redis-server has
-/// written, and stays with what it wrote; here it writes all or nothing.
+/// Whether a HyperLogLog was found damaged. Before PFADD meets the damage, it writes in redis-server, and
+/// this stays. Here it writes all or nothing.
 fn finds_corruption(reply: &Reply) -> bool {
     match reply {
         Reply::Error(text) => text.starts_with(b"INVALIDOBJ"),
@@ -294,7 +293,7 @@ fn finds_corruption(reply: &Reply) -> bool {
     }
 }
 
-/// The keys that have got a deadline a millisecond ahead.
+/// Returns the keys with a new deadline in one millisecond.
 fn deadlines(steps: &[Step]) -> impl Iterator<Item = String> {
     steps.iter().filter_map(|step| match step {
         Step::Command { argv, .. }
@@ -306,7 +305,7 @@ fn deadlines(steps: &[Step]) -> impl Iterator<Item = String> {
     })
 }
 
-/// How many steps at the beginning can be sent at once.
+/// Returns the number of steps at the beginning that can be sent at once.
 fn batch_len(steps: &[Step]) -> usize {
     let sender = |step: &Step| match step {
         Step::Command { same: Same::Cursor(_), .. } | Step::Lapse => None,
@@ -318,12 +317,12 @@ fn batch_len(steps: &[Step]) -> usize {
     }
 }
 
-/// The replies to `n` commands, or those that came before the connection broke.
+/// Receives the replies to `n` commands, or those before the connection broke.
 fn receive(client: &mut Client, n: usize) -> Vec<Reply> {
     (0..n).map_while(|_| client.try_receive().ok()).collect()
 }
 
-/// All elements that an iteration returns; those of hashes and sorted sets are pairs.
+/// Returns all elements of an iteration. Those of hashes and sorted sets are pairs.
 fn follow(client: &mut Client, argv: &Argv, cursor_at: usize) -> io::Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let mut argv = argv.clone();
@@ -350,7 +349,7 @@ fn follow(client: &mut Client, argv: &Argv, cursor_at: usize) -> io::Result<BTre
     }
 }
 
-/// An element, with a score as a number: versions write different digits.
+/// Returns an element with a score as a number, because versions write different digits.
 fn element(words: &[Reply]) -> String {
     let texts: Vec<String> = words.iter().filter_map(Reply::text).collect();
     match &texts[..] {

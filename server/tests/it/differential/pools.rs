@@ -1,21 +1,21 @@
-//! What the words of the table stand for: small pools, so that commands meet on the same keys and members,
-//! with a few values that commands must refuse.
+//! The pools of the table's words. They are small, so that commands meet on the same keys and members, and
+//! contain a few invalid values.
 //!
-//! Numbers that would have a server allocate or answer by the gigabyte, and deadlines that could pass during
-//! a run, are in no pool. No two values are alike up to a zero byte: SORT sees no further.
+//! No pool has numbers that would make a server allocate or answer gigabytes, or deadlines that could pass
+//! during a run. No two values are equal up to a zero byte, because SORT compares no further.
 
 use std::rc::Rc;
 
 use super::{form::Argv, table::Table};
 use crate::support::Dice;
 
-/// Makes the words that a name in the table stands for.
+/// Makes the words for a name in the table.
 pub type Symbol = fn(&mut Pools, &mut Argv);
 
-/// How many keys a family has.
+/// The number of keys of a family.
 const N_KEYS: usize = 4;
 
-/// Where words come from.
+/// The source of words.
 pub struct Pools {
     pub dice: Dice,
     table: Rc<Table>,
@@ -31,8 +31,8 @@ impl Pools {
         Pools { dice, table, family: "", last_id: 0 }
     }
 
-    /// A key of a family: the first has few letters, the second an odd one, the third and fourth share a
-    /// shard.
+    /// Returns a key of a family. The first has few letters, the second odd ones, and the third and fourth
+    /// share a shard.
     fn key_of(&mut self, family: &str) -> Vec<u8> {
         match self.dice.roll(N_KEYS) {
             0 => family.as_bytes().to_vec(),
@@ -49,7 +49,7 @@ impl Pools {
         self.dice.pick(words).as_bytes().to_vec()
     }
 
-    /// Now and then something that is no integer, or none that fits.
+    /// Returns an invalid or too large integer now and then.
     fn odd_integer(&mut self) -> Option<Vec<u8>> {
         self.dice.percent(6).then(|| self.one_of(ODD_INTEGERS))
     }
@@ -85,7 +85,7 @@ macro_rules! symbols {
     };
 }
 
-/// Names that stand for several words.
+/// Names for several words.
 const SEVERAL: &[(&str, Symbol)] = &[
     ("place", place),
     ("streams", streams),
@@ -94,7 +94,7 @@ const SEVERAL: &[(&str, Symbol)] = &[
     ("command", command),
 ];
 
-/// What a name in the table stands for.
+/// Returns the pool of a name in the table.
 pub fn symbol(name: &str) -> Option<Symbol> {
     SYMBOLS.iter().chain(SEVERAL).find(|(known, _)| *known == name).map(|(_, symbol)| *symbol)
 }
@@ -191,8 +191,8 @@ symbols! {
         n => vec![if n % 2 == 0 { b'[' } else { b'(' }, b'a' + pools.dice.roll(10) as u8],
     };
     weight => |pools| pools.one_of(&["1", "2", "-1", "0", "0.5", "1", "2", "inf", "-inf", "nan", "abc"]);
-    // Far enough ahead not to pass during a run, or so that the key goes at once, or refused. No two are
-    // alike: with GT and LT it would matter which of two servers was slower.
+    // Too far ahead to pass during a run, or so early that the key goes at once, or invalid. No two are
+    // equal: with GT and LT the slower of two servers would decide.
     secs => |pools| match pools.dice.roll(8) {
         0 => pools.one_of(&["0", "-1", "-100000", "9223372036854775807", "-9223372036854775808", "9223372036854775", "abc", "1.5", ""]),
         _ => text(pools.number(1_000, 4_000_000_000)),
@@ -249,7 +249,7 @@ symbols! {
         0 => pools.one_of(&["0", "-1", "abc", "1e10", "inf", "nan"]),
         _ => text(pools.number(1, 20_000)),
     };
-    // Distances are no places: many members would be in one.
+    // Distances are no places: many members would share one.
     distkey => |pools| text(format!("distances{}", pools.dice.roll(2)));
     town => |pools| text(TOWNS[pools.dice.roll(TOWNS.len())].0);
 
@@ -298,7 +298,7 @@ symbols! {
             _ => text(near),
         }
     };
-    // Since 7.2 it may not be below what was deleted either.
+    // Since 7.2 it may not be below a deleted ID either.
     setid => |pools| {
         pools.last_id += 1 + pools.dice.roll(3) as u64;
         if pools.dice.percent(10) { pools.one_of(&["abc", "1-", "-", "+", ""]) } else { text(pools.last_id) }
@@ -315,24 +315,24 @@ symbols! {
         4..=5 => b"0".to_vec(),
         _ => text(pools.last_id.saturating_sub(pools.dice.roll(20) as u64)),
     };
-    // What XREADGROUP asks for mostly: what no consumer has read.
+    // Mostly entries that no consumer has read.
     groupnews => |pools| if pools.dice.percent(70) { b">".to_vec() } else { pools.one_of(&["0", "1", "$", "abc"]) };
-    // No more than a stream has: since 7.2 it is cut down to that.
+    // At most the number of a stream's entries: since 7.2 it is cut down to that.
     entriesread => |pools| pools.one_of(&["0", "0", "-1", "-2", "abc", "1.5"]);
     group => |pools| match pools.dice.roll(16) {
         0 => pools.one_of(&["nogroup", ""]),
         n => text(format!("g{}", n % 3)),
     };
     consumer => |pools| pools.one_of(CONSUMERS);
-    // Either all have been idle for so long, or none.
+    // Either all entries have been idle for this time, or none.
     idle => |pools| pools.one_of(&["0", "0", "0", "9000000000", "-1", "abc"]);
     threshold => |pools| pools.odd_integer().unwrap_or_else(|| text(pools.number(-1, 15)));
 }
 
-/// Who reads from groups.
+/// The consumers of groups.
 pub const CONSUMERS: &[&str] = &["alice", "bob", "carol"];
 
-/// Places with their members: each member has two, and no two members are equally far from anything.
+/// Members with two places each. No two members have the same distance from anything.
 const TOWNS: &[(&str, [(f64, f64); 2])] = &[
     ("palermo", [(13.361389, 38.115556), (13.5012, 38.2001)]),
     ("catania", [(15.087269, 37.502669), (15.1914, 37.6173)]),
@@ -353,7 +353,7 @@ fn place(pools: &mut Pools, argv: &mut Argv) {
     argv.push(text(town));
 }
 
-/// Keys and as many IDs.
+/// Keys, and the same number of IDs.
 fn streams(pools: &mut Pools, argv: &mut Argv) {
     let n = 1 + pools.dice.roll(2);
     let key = symbol("key").expect("it is in the table above");
@@ -378,8 +378,8 @@ fn zinputs(pools: &mut Pools, argv: &mut Argv) {
     }
 }
 
-/// One operation of BITFIELD. That FAIL stands after a write which does not fail is up to the row: one that
-/// only lengthens the string with writes that fail is a change to WATCH here, and none in redis-server.
+/// One operation of BITFIELD. The row ensures that FAIL follows a write that does not fail. If every write
+/// fails and only lengthens the string, WATCH sees a change here and none in redis-server.
 fn field_operation(pools: &mut Pools, argv: &mut Argv) {
     let operation = *pools.dice.pick(&["GET", "SET", "INCRBY", "OVERFLOW"]);
     argv.push(text(operation));

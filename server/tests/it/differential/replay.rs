@@ -1,5 +1,5 @@
-//! What is logged of random commands does the same again: redis-server 7.0, which gets nothing but what Braid
-//! has logged, holds in the end what Braid holds.
+//! The logged form of random commands repeats their effect. redis-server 7.0 receives only Braid's log, and
+//! must then hold the same data.
 
 use std::{collections::BTreeSet, io, rc::Rc};
 
@@ -17,18 +17,18 @@ use crate::support::{
     reference::{REFERENCE, has_reference},
 };
 
-/// How many episodes are played if nothing else is said.
+/// The default number of episodes.
 const N_EPISODES: u64 = 60;
 
-/// After so many rows what was logged is replayed, and all that is stored is compared.
+/// The number of rows after which the log is replayed and all data is compared.
 const ROWS_BETWEEN: usize = 50;
 
-/// Commands that end the connection, or change what others can do.
+/// Commands that end the connection, or change the abilities of other clients.
 const FOR_THE_CONNECTION: &[&[u8]] = &[b"quit", b"reset", b"hello"];
 
 struct Replay {
     ours: Server,
-    /// It lives as long as what is replayed there.
+    /// It lives as long as the replay.
     _theirs: Server,
     clients: Vec<Client>,
     inspector: Client,
@@ -41,7 +41,7 @@ impl Replay {
         let theirs = Server::start_program(REFERENCE, &[]);
         let clients = (0..N_CLIENTS).map(|_| ours.connect()).collect();
         let (mut inspector, mut replayer) = (ours.connect(), theirs.connect());
-        // Sets and maps have no order there.
+        // RESP3 has sets and maps without order.
         for client in [&mut inspector, &mut replayer] {
             client.hello(Resp::Three).expect("both speak RESP3");
         }
@@ -53,7 +53,7 @@ impl Replay {
         names.iter().filter_map(Reply::text).collect()
     }
 
-    /// Nothing is stored, and what is done from here on is recorded.
+    /// Deletes all data, and records commands from here on.
     fn begin(&mut self) {
         self.clients = (0..N_CLIENTS).map(|_| self.ours.connect()).collect();
         self.inspector.command(&["DEBUG", "RECORD-LOG", "0"]);
@@ -87,7 +87,7 @@ impl Replay {
         }
     }
 
-    /// Gives redis-server what was logged since the last time; returns that in words.
+    /// Replays the log since the last call on redis-server. Returns it in words.
     fn replay(&mut self) -> Vec<String> {
         let Reply::Array(units) = self.inspector.command(&["DEBUG", "LOGGED"]) else { panic!("not a list") };
         let mut told = Vec::new();
@@ -108,7 +108,7 @@ impl Replay {
         told
     }
 
-    /// What differs between the two, if anything does.
+    /// Returns the difference between the two, if there is one.
     fn difference(&mut self) -> Option<String> {
         for db in 0..N_DBS {
             let db = db.to_string();
@@ -136,7 +136,7 @@ impl Replay {
         None
     }
 
-    /// Asks both; says what Braid answers, and how it differs.
+    /// Sends a command to both. Returns Braid's reply and the difference.
     fn both(&mut self, argv: &[&[u8]], same: Same) -> (Reply, Option<String>) {
         let (ours, theirs) = (self.inspector.command(argv), self.replayer.command(argv));
         let holds = same.holds(&ours, &theirs);

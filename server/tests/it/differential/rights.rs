@@ -1,6 +1,6 @@
-//! Random users and random commands: what redis-server lets a user do, Braid does, and nothing else. And a
-//! command touches no key that its row does not tell of: a user who may use only those is never refused, and
-//! one who lacks the right to any of them always is.
+//! Random users and random commands: Braid grants a user exactly the rights that redis-server grants. A
+//! command also touches no key that its row does not name. A user with rights to only those keys is never
+//! refused, and one without rights to one of them always is.
 
 use std::{collections::BTreeSet, rc::Rc};
 
@@ -15,11 +15,11 @@ use crate::support::{
     reference::{REFERENCE, has_reference},
 };
 
-/// How many users are made, and how many commands each is asked about.
+/// The number of users, and of commands for each.
 const N_USERS: u64 = 400;
 const N_COMMANDS: usize = 60;
 
-/// What users may be allowed, beside keys and channels.
+/// The possible rights of users, besides keys and channels.
 struct Names {
     commands: Vec<String>,
     categories: Vec<String>,
@@ -42,7 +42,7 @@ impl Maker {
         &mut self.pools.dice
     }
 
-    /// A command, and its row. None that changes who the client is, or waits.
+    /// Returns a command and its row. The command does not change the client's user, and does not wait.
     fn command(&mut self) -> (Argv, usize) {
         let table = Rc::clone(&self.table);
         loop {
@@ -58,7 +58,7 @@ impl Maker {
         }
     }
 
-    /// A pattern that some keys match.
+    /// Returns a pattern that some keys match.
     fn pattern(&mut self) -> Vec<u8> {
         let table = Rc::clone(&self.table);
         let family = *self.dice().pick(&table.key_pools);
@@ -82,7 +82,7 @@ impl Maker {
         self.dice().pick(&[&b"news"[..], b"news:1", b"news:*", b"n?ws", b"weather", b"*"]).to_vec()
     }
 
-    /// A rule that may stand in a selector.
+    /// Returns a rule that may be in a selector.
     fn selecting_rule(&mut self) -> Vec<u8> {
         let names = Rc::clone(&self.names);
         let sign = *self.dice().pick(&["+", "+", "-"]);
@@ -110,7 +110,7 @@ impl Maker {
         }
     }
 
-    /// A rule of a user.
+    /// Returns a rule of a user.
     fn rule(&mut self) -> Vec<u8> {
         match self.dice().roll(14) {
             0 => {
@@ -128,7 +128,7 @@ impl Maker {
     }
 }
 
-/// A reply without the rules about commands, which each describes in its own way.
+/// Removes the rules about commands from a reply, because each server describes them in its own way.
 fn without_commands(reply: &Reply) -> Reply {
     let Reply::Array(items) = reply else { return reply.clone() };
     let is_about_commands = |at: usize| at > 0 && items[at - 1].text().is_some_and(|name| name == "commands");
@@ -136,7 +136,7 @@ fn without_commands(reply: &Reply) -> Reply {
     Reply::Array(kept.map(|(_, item)| without_commands(item)).collect())
 }
 
-/// Both servers, each with somebody who may do everything and somebody who is the user.
+/// Both servers, each with a client that may do everything and a client of the user.
 struct Both {
     masters: [Client; 2],
     users: [Client; 2],
@@ -169,7 +169,7 @@ fn shown(argv: &Argv) -> String {
     argv.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
 }
 
-/// What a reply says about rights: the error, or that there is none.
+/// Returns a reply's denial of rights, if it is one.
 fn denial(reply: &Reply) -> Option<String> {
     let text = reply.to_string();
     (text.starts_with("-NOPERM") || text.contains("insufficient ACL permissions")).then_some(text)
@@ -186,7 +186,7 @@ fn table_and_names(both: &mut Both) -> (Rc<Table>, Rc<Names>) {
     let [ours, theirs] = both.ask(&argv(&[b"COMMAND", b"LIST"])).map(|reply| names_of(&reply));
     let (table, _) = Table::common(&ours, &theirs);
     let [categories, _] = both.ask(&argv(&[b"ACL", b"CAT"])).map(|reply| names_of(&reply));
-    // What DEBUG does is another matter on each.
+    // Each server has its own subcommands of DEBUG.
     let common = ours.intersection(&theirs).filter(|name| !name.starts_with("debug|"));
     let names = Names { commands: common.cloned().collect(), categories: categories.into_iter().collect() };
     (Rc::new(table), Rc::new(names))
@@ -209,11 +209,11 @@ fn users_may_do_what_they_may_do_in_redis() {
         for (at, reply) in both.try_as_user(&argv(&[b"AUTH", b"user", b"x"])).iter().enumerate() {
             assert_eq!(reply.to_string(), "+OK", "seed {seed}, server {at}");
         }
-        // All of a command's rules, or none.
+        // All rules of a command are applied, or none.
         for _ in 0..3 {
             let mut setting = argv(&[b"ACL", b"SETUSER", b"user"]);
             let n_rules = 1 + maker.dice().roll(6);
-            // Else most would be denied.
+            // Without this rule most commands would be denied.
             if maker.dice().percent(60) {
                 setting.push(b"+@all".to_vec());
             }
@@ -226,7 +226,7 @@ fn users_may_do_what_they_may_do_in_redis() {
         }
         let [ours, theirs] = both.ask(&argv(&[b"ACL", b"GETUSER", b"user"]));
         assert_eq!(
-            // What stands for all keys and is not the rule of that name, Redis shows as if it were.
+            // Redis shows `%RW~*` as `~*`.
             without_commands(&ours).to_string().replace("%RW~*", "~*"),
             without_commands(&theirs).to_string(),
             "seed {seed}: the user is another one"
@@ -242,7 +242,7 @@ fn users_may_do_what_they_may_do_in_redis() {
     assert!((n_all / 10..n_all * 19 / 20).contains(&n_denied), "the rules are too lax or too strict");
 }
 
-/// Makes another user on the reference by the rules that the server under test shows of the first.
+/// Makes another user on the reference, by the rules that the server under test shows.
 fn copy_user(both: &mut Both) {
     let listed = names_of(&both.masters[0].command(&["ACL", "LIST"]));
     let line = listed.into_iter().find(|line| line.starts_with("user user ")).expect("the user is there");
@@ -252,7 +252,7 @@ fn copy_user(both: &mut Both) {
     assert_eq!(reply.to_string(), "+OK", "what ACL LIST shows is no user: {line}");
 }
 
-/// Asks whether the user may run a command, and has the user run it. Returns whether it is denied.
+/// Asks whether the user may run a command, and runs it as the user. Returns whether it is denied.
 fn compare_command(both: &mut Both, maker: &mut Maker, seed: u64) -> bool {
     let (command, _) = maker.command();
     let asked = |name: &[u8]| -> Argv { [argv(&[b"ACL", b"DRYRUN", name]), command.clone()].concat() };
@@ -278,15 +278,15 @@ fn compare_channels(both: &mut Both, seed: u64) {
     }
 }
 
-/// A pattern that matches a key alone.
+/// Returns a pattern that matches only this key.
 fn literally(key: &[u8]) -> Vec<u8> {
     key.iter()
         .flat_map(|&byte| if b"*?[\\".contains(&byte) { vec![b'\\', byte] } else { vec![byte] })
         .collect()
 }
 
-/// The keys of a command, and what each rule about keys must say; none if it has none, or rules cannot name
-/// them.
+/// Returns the keys of a command, each with the rule that it needs. Returns none without keys, or if rules
+/// cannot name them.
 fn rules_of(command: &Argv, master: &mut Client) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let asked = [argv(&[b"COMMAND", b"GETKEYSANDFLAGS"]), command.clone()].concat();
     let Reply::Array(keys) = master.command(&asked) else { return None };
@@ -310,7 +310,7 @@ fn rules_of(command: &Argv, master: &mut Client) -> Option<Vec<(Vec<u8>, Vec<u8>
     Some(rules)
 }
 
-/// The keys of which a change was recorded since the last call, but for those whose time was up.
+/// Returns the keys whose change was recorded since the last call, except expired ones.
 fn changed_keys(master: &mut Client) -> BTreeSet<String> {
     let changes = names_of(&master.command(&["DEBUG", "CHANGES"]));
     let keys = changes.iter().filter_map(|change| {
@@ -321,7 +321,7 @@ fn changed_keys(master: &mut Client) -> BTreeSet<String> {
     keys.collect()
 }
 
-/// Runs a command as a user of these rules.
+/// Runs a command as a user with these rules.
 fn run_with(rules: &[(Vec<u8>, Vec<u8>)], command: &Argv, master: &mut Client, user: &mut Client) -> String {
     let mut setting = argv(&[b"ACL", b"SETUSER", b"user", b"resetkeys"]);
     setting.extend(rules.iter().map(|(_, rule)| rule.clone()));
@@ -344,7 +344,7 @@ fn commands_touch_no_keys_but_those_that_their_rows_tell_of() {
     for _ in 0..N_USERS as usize * N_COMMANDS / 2 {
         let (command, _) = maker.command();
         let name = String::from_utf8_lossy(&command[0]).to_ascii_lowercase();
-        // Whoever sorts by other keys must be allowed all.
+        // A client that sorts by other keys must have a right to all keys.
         let Some(rules) = rules_of(&command, &mut master).filter(|_| !name.starts_with("sort")) else {
             continue;
         };
@@ -356,7 +356,7 @@ fn commands_touch_no_keys_but_those_that_their_rows_tell_of() {
         };
         let may_change: BTreeSet<String> = rules.iter().filter_map(written).collect();
         let changed = changed_keys(&mut master);
-        // The one keeps what it has counted, and the other is a command that reads, to Redis.
+        // PFCOUNT stores its count, and Redis takes XREADGROUP for a command that reads.
         assert!(
             ["pfcount", "xreadgroup"].contains(&&*name) || changed.is_subset(&may_change),
             "{} has changed {changed:?}",

@@ -1,43 +1,43 @@
-//! When two replies count as the same.
+//! The comparison of replies.
 
 use crate::support::{PATIENCE, Reply};
 
-/// How the replies of two servers to one command are compared. Whatever is said here, errors are compared to
-/// the letter, and two IDs that servers have made of their clocks are the same.
+/// The way to compare the replies of two servers to one command. Errors are always compared to the letter,
+/// and two IDs that servers have made from their clocks are equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Same {
     /// To the letter. RESP3's sets and maps have no order, and its doubles are numbers, not digits.
     Letter,
-    /// As above; or it is an error, one of these, with which later versions refuse what 7.0 lets pass.
+    /// As above, or one of these errors of later versions for a command that 7.0 accepts.
     LetterOr(&'static [&'static str]),
     /// An encoding: later versions also pack small lists and sets.
     Encoding,
-    /// As above, and strings that are numbers are compared as numbers: in RESP2 that is how scores look.
+    /// As above, but strings that are numbers are compared as numbers: scores look like that in RESP2.
     Numbers,
     /// The elements of the outermost collection come in any order.
     AnyOrder,
     /// The same for fields with their values, which RESP2 has in one array.
     AnyOrderPairs,
-    /// It is left to chance: the same kind of reply, with as many elements.
+    /// Left to chance: the same kind of reply, with the same number of elements.
     Random,
-    /// Integers may differ by so much: time has passed.
+    /// Integers may differ by this much, because time has passed.
     Near(i64),
-    /// A cursor, which stands at this argument, and elements: what a whole iteration returns is compared.
+    /// A cursor at this argument, and elements. The results of a whole iteration are compared.
     Cursor(usize),
-    /// How long entries have been pending differs.
+    /// The times for which entries have been pending differ.
     Pending,
     /// Points in time, and figures about a server's own structure, differ.
     Clocks,
 }
 
-/// How far apart the two servers may do the same thing, which they do one after the other: what a test waits
+/// The longest time between the same command on the two servers, which run it in turn. A test waits no longer
 /// for a reply.
 pub const SECONDS: i64 = PATIENCE.as_secs() as i64;
-/// The same in milliseconds.
+/// The same time in milliseconds.
 pub const MILLIS: i64 = 1000 * SECONDS;
 
-/// Fields of streams' descriptions that differ from server to server, or that later versions have added.
-/// (They also reckon in another way how far a group has come where entries were deleted.)
+/// Fields of streams' descriptions that differ between servers, or that later versions have added. After
+/// deletions, later versions also compute the progress of a group in another way.
 const CLOCK_FIELDS: &[&str] = &[
     "idle",
     "inactive",
@@ -58,7 +58,7 @@ impl Same {
             return true;
         }
         if let (Reply::Error(ours), Reply::Error(theirs)) = (ours, theirs) {
-            // Braid writes U+FFFD for what is no UTF-8 in a word that it repeats.
+            // Braid writes U+FFFD for invalid UTF-8 in a word that it repeats.
             return String::from_utf8_lossy(ours) == String::from_utf8_lossy(theirs);
         }
         if ours.is_error() || theirs.is_error() {
@@ -90,14 +90,14 @@ impl Same {
     }
 }
 
-/// Whether one calls a listpack what the other keeps as it was kept before.
+/// Whether one server uses a listpack where the other keeps an older encoding.
 fn is_packed_by_now(ours: &Reply, theirs: &Reply) -> bool {
     let is = |reply: &Reply, name: &str| matches!(reply, Reply::Bulk(text) if text == name.as_bytes());
-    // A sorted set that SORT has read stays a skip list in Redis; here a read changes nothing.
+    // A sorted set that SORT has read stays a skip list in Redis. Here a read changes nothing.
     is(ours, "listpack") && ["quicklist", "hashtable", "skiplist"].iter().any(|encoding| is(theirs, encoding))
 }
 
-/// Negative numbers say that there is no time at all.
+/// Whether two times are near. A negative number means that there is no time at all.
 fn near(ours: i64, theirs: i64, tolerance: i64) -> bool {
     ours == theirs || (ours >= 0 && theirs >= 0 && ours.abs_diff(theirs) <= tolerance as u64)
 }
@@ -128,8 +128,8 @@ fn alike(ours: &Reply, theirs: &Reply, leaf: &dyn Fn(&Reply, &Reply) -> bool) ->
     }
 }
 
-/// Whether both are IDs that XADD has made of the time. The servers' clocks may be a millisecond apart, and
-/// so what is made in one millisecond here, and numbered, may be made in two there.
+/// Whether both are IDs that XADD has made from the time. The servers' clocks may be a millisecond apart. So
+/// entries of one millisecond here, which are numbered, may be in two there.
 fn are_of_clocks(ours: &[u8], theirs: &[u8]) -> bool {
     let millis = |id: &[u8]| -> Option<i64> {
         let (millis, number) = std::str::from_utf8(id).ok()?.split_once('-')?;
@@ -172,7 +172,7 @@ fn numbers(ours: &Reply, theirs: &Reply) -> bool {
     }
 }
 
-/// The kind of a reply, and how many elements it has.
+/// Returns the kind of a reply and its number of elements.
 fn kind(reply: &Reply) -> (std::mem::Discriminant<Reply>, usize) {
     let n = match reply {
         Reply::Array(items) | Reply::Set(items) => items.len(),
@@ -182,7 +182,7 @@ fn kind(reply: &Reply) -> (std::mem::Discriminant<Reply>, usize) {
     (std::mem::discriminant(reply), n)
 }
 
-/// Rows of XPENDING, without how long ago each entry was delivered.
+/// Returns rows of XPENDING without the idle time of each entry.
 fn without_idle(reply: &Reply) -> Reply {
     match reply {
         Reply::Array(rows) => Reply::Array(rows.iter().map(without_idle_in_row).collect()),
@@ -203,10 +203,10 @@ fn is_clock(name: &Reply) -> bool {
     matches!(name, Reply::Bulk(name) if CLOCK_FIELDS.iter().any(|field| field.as_bytes() == name))
 }
 
-/// Milliseconds since 1970 at a time that has passed. No other number in these tests is like it.
+/// Milliseconds since 1970 at a past time. All other numbers in these tests are smaller.
 const THIS_CENTURY: i64 = 1_000_000_000_000;
 
-/// A description of a stream without what differs.
+/// Returns the description of a stream without fields that differ.
 fn without_clocks(reply: &Reply) -> Reply {
     match reply {
         Reply::Map(pairs) => {
@@ -225,7 +225,7 @@ fn without_clocks(reply: &Reply) -> Reply {
             }
             Reply::Array(kept)
         }
-        // When an entry was delivered, in milliseconds since 1970.
+        // The delivery time of an entry, in milliseconds since 1970.
         Reply::Integer(time) if *time > THIS_CENTURY => Reply::Null,
         other => other.clone(),
     }

@@ -1,7 +1,7 @@
-//! From an episode that ends in a difference to the few steps that bring it about.
+//! Reduces an episode that ends in a difference to the few steps that cause it.
 //!
-//! What is left out may bring about another difference, one that only comes of steps that no longer fit
-//! together: so it must be the same command that is answered differently, and in the same way.
+//! Leaving out steps may cause another difference, because the remaining steps no longer fit together. So the
+//! same command must be answered differently, and in the same way.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::{
     step::{Difference, Step},
 };
 
-/// How long the search may take.
+/// The longest duration of the search.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Leaves out what can be left out. None if playing the steps again brings no difference.
+/// Leaves out superfluous steps. Returns none if playing the steps again shows no difference.
 pub fn shrink(pair: &mut Pair, steps: Vec<Step>) -> Option<(Vec<Step>, Difference)> {
     let deadline = Instant::now() + PATIENCE;
     let mut found = replay(pair, steps)?;
@@ -37,7 +37,7 @@ pub fn shrink(pair: &mut Pair, steps: Vec<Step>) -> Option<(Vec<Step>, Differenc
     }
 }
 
-/// Plays steps from the beginning, and returns those up to the first difference.
+/// Plays steps from the beginning. Returns those up to the first difference.
 fn replay(pair: &mut Pair, mut steps: Vec<Step>) -> Option<(Vec<Step>, Difference)> {
     pair.reset();
     let difference = pair.play(&steps).err()?;
@@ -55,7 +55,7 @@ fn is_alike(original: &(String, Difference), found: &(Vec<Step>, Difference)) ->
         && without_digits(&original.1.theirs) == without_digits(&found.1.theirs)
 }
 
-/// A reply without its numbers: times and the like are others whenever it is played.
+/// Removes the numbers from a reply, because times and the like change with every run.
 fn without_digits(reply: &str) -> String {
     let mut kept: Vec<char> = reply.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
     kept.dedup_by(|next, before| *next == '#' && *before == '#');

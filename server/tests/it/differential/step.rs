@@ -1,30 +1,30 @@
-//! What is done to both servers, one thing after the other.
+//! The steps that are played on both servers, one after the other.
 
 use super::{form::Argv, same::Same};
 use crate::support::Reply;
 
-/// How many clients take part.
+/// The number of clients in an episode.
 pub const N_CLIENTS: usize = 2;
 
-/// The number of the client that looks at what the others have done. It starts no transaction.
+/// The number of the client that inspects the effects of the others. It starts no transaction.
 pub const INSPECTOR: usize = N_CLIENTS;
 
-/// One thing.
+/// A step of an episode.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A client sends a command; the replies are compared.
+    /// A client sends a command. The replies are compared.
     Command { client: usize, argv: Argv, same: Same },
-    /// So much time passes that deadlines a millisecond ahead are over.
+    /// Time passes until deadlines one millisecond ahead are over.
     Lapse,
 }
 
 impl Step {
-    /// A command of the inspector.
+    /// Makes a command of the inspector.
     pub fn inspect(words: &[&[u8]], same: Same) -> Step {
         Step::Command { client: INSPECTOR, argv: words.iter().map(|word| word.to_vec()).collect(), same }
     }
 
-    /// The command's name.
+    /// Returns the command's name.
     pub fn name(&self) -> String {
         match self {
             Step::Command { argv, .. } => String::from_utf8_lossy(&argv[0]).to_ascii_lowercase(),
@@ -32,7 +32,7 @@ impl Step {
         }
     }
 
-    /// As a transcript writes it.
+    /// Returns the step in the notation of transcripts.
     pub fn text(&self) -> String {
         match self {
             Step::Lapse => "(until deadlines a millisecond ahead are over)".to_owned(),
@@ -44,7 +44,7 @@ impl Step {
     }
 }
 
-/// A word, quoted where that is needed; one letter many times as transcripts write it.
+/// Returns a word, quoted where necessary. Many equal letters are abbreviated as in transcripts.
 fn word_text(word: &[u8]) -> String {
     if word.len() > 20 && word.iter().all(|byte| *byte == word[0]) {
         return format!("%{}*{}%", word[..1].escape_ascii(), word.len());
@@ -54,12 +54,12 @@ fn word_text(word: &[u8]) -> String {
     if is_plain { String::from_utf8_lossy(word).into_owned() } else { Reply::Bulk(word.to_vec()).to_string() }
 }
 
-/// Where two servers differ.
+/// A difference between two servers.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Which of the steps.
+    /// The index of the step.
     pub at: usize,
-    /// What the server under test answered, and what the reference did.
+    /// The replies of the server under test and of the reference.
     pub ours: String,
     pub theirs: String,
 }

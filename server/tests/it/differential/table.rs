@@ -7,41 +7,41 @@ use super::{
     form::Form,
 };
 
-/// Families that only say something about what others have put there.
+/// Families that only examine or move the data of others.
 const WITHOUT_KEYS: &[&str] = &["keys", "transactions", "connection"];
 
-/// What can be compared.
+/// The commands that can be compared.
 pub struct Table {
     pub families: Vec<Present>,
-    /// The families that have keys of their own.
+    /// The families with keys of their own.
     pub key_pools: Vec<&'static str>,
 }
 
-/// A family, as far as both servers have it.
+/// The part of a family that both servers have.
 pub struct Present {
     pub name: &'static str,
     pub rows: Vec<PresentRow>,
 }
 
-/// A row with its form, read.
+/// A row with its parsed form.
 pub struct PresentRow {
     pub row: &'static Row,
     pub form: Form,
-    /// Where its arguments begin: after the name, and after the subcommand if there is one.
+    /// The index of its first argument, after the name and the subcommand if there is one.
     pub n_names: usize,
 }
 
-/// What the server under test does not have.
+/// Families and commands that the server under test lacks.
 #[derive(Debug, Default)]
 pub struct Missing {
     /// Whole families.
     pub families: Vec<&'static str>,
-    /// Commands of the others, each with its family.
+    /// Commands of other families, each with its family.
     pub commands: BTreeSet<(&'static str, String)>,
 }
 
 impl Table {
-    /// Builds it from what the two servers answer to COMMAND LIST.
+    /// Builds it from the two servers' replies to COMMAND LIST.
     ///
     /// # Panics
     /// When the reference does not have a command of the table.
@@ -73,7 +73,7 @@ impl PresentRow {
     }
 }
 
-/// What COMMAND LIST calls a row's command, and its subcommand if it has one.
+/// Returns the names of a row's command and of its subcommand, as in COMMAND LIST.
 fn names(row: &Row, known: &BTreeSet<String>) -> Vec<String> {
     let mut words = row.form.split_whitespace().map(str::to_ascii_lowercase);
     let name = words.next().expect("a form begins with a name");
@@ -82,7 +82,7 @@ fn names(row: &Row, known: &BTreeSet<String>) -> Vec<String> {
     std::iter::once(name).chain(sub).collect()
 }
 
-/// What the server under test does not have of what a row needs.
+/// Returns the first name of a row that the server under test lacks.
 fn lacking(row: &Row, ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Option<String> {
     names(row, theirs).into_iter().find(|name| !ours.contains(name))
 }

@@ -1,5 +1,5 @@
-//! TLS handshakes and records of which some bytes are others than the client has sent: the server ends such a
-//! session or waits for more, and never takes anything for plaintext that the client has not sent.
+//! TLS handshakes and records of which some bytes are changed on the way. The server ends such a session or
+//! waits for more. It never accepts plaintext that the client has not sent.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -18,13 +18,13 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-/// What the client sends: more than one record.
+/// The client's plaintext: more than one record.
 const PLAINTEXT: &[u8] = &[b'p'; 40_000];
 
-/// After so many rounds without a byte from either side a changed session is at its end.
+/// The number of rounds without a byte from either side after which a changed session is over.
 const N_IDLE_ROUNDS: usize = 20;
 
-/// How long an unchanged session may take. It is a matter of milliseconds.
+/// The longest duration of an unchanged session. It usually takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Rules {
@@ -55,7 +55,7 @@ fn rules(version: &'static SupportedProtocolVersion) -> Rules {
 
 static RULES: LazyLock<[Rules; 2]> = LazyLock::new(|| [rules(&TLS12), rules(&TLS13)]);
 
-/// One change of what the client sends, at a place of all that it sends.
+/// One change of the client's bytes, at an offset in all of them.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     at: usize,
@@ -63,10 +63,10 @@ struct Change {
     byte: u8,
 }
 
-/// The changes that bytes stand for: four each.
+/// Decodes changes of four bytes each.
 fn changes(plan: &[u8]) -> Vec<Change> {
     let of_four = |four: &[u8; 4]| Change {
-        // Half of them in the handshake and what follows it, and half anywhere.
+        // Half of them affect the handshake and the data directly after it, and half any byte.
         at: usize::from(u16::from_le_bytes([four[0], four[1]])) % if four[2] < 128 { 2000 } else { 41_000 },
         kind: four[2],
         byte: four[3],
@@ -74,7 +74,7 @@ fn changes(plan: &[u8]) -> Vec<Change> {
     plan.as_chunks::<4>().0.iter().map(of_four).collect()
 }
 
-/// Sends bytes of a session, of which `n_before` have been sent, with the changes that fall on them.
+/// Applies changes to the bytes of a session. `n_before` bytes have been sent before them.
 fn changed(bytes: &[u8], n_before: usize, changes: &[Change]) -> Vec<u8> {
     let mut sent = Vec::with_capacity(bytes.len());
     for (at, &byte) in bytes.iter().enumerate() {
@@ -92,8 +92,8 @@ fn changed(bytes: &[u8], n_before: usize, changes: &[Change]) -> Vec<u8> {
     sent
 }
 
-/// A session whose changes the plan says: its first byte the version, and whether the client begins with what
-/// follows instead. None at all: the session must succeed.
+/// Plays a session with the changes of a plan. The first byte selects the version, and whether the client
+/// begins with the rest of the plan as garbage. Without any change the session must succeed.
 pub fn check(plan: &[u8]) {
     let (&first, plan) = plan.split_first().unwrap_or((&0, &[]));
     let rules = &RULES[usize::from(first & 1)];
@@ -161,7 +161,7 @@ pub fn check(plan: &[u8]) {
             }
         }
 
-        // The server's.
+        // The server's turn.
         let step = if is_secure {
             server.read(&mut plain, &mut room).map(|n| received.extend_from_slice(&plain[..n]))
         } else {
@@ -179,7 +179,7 @@ pub fn check(plan: &[u8]) {
             Ok(()) => {}
         }
         if received.len() == PLAINTEXT.len() {
-            // What was changed may lie beyond what was sent.
+            // The changes may be after the last byte that was sent.
             server.close();
             return;
         }
@@ -190,7 +190,7 @@ pub fn check(plan: &[u8]) {
             is_shut = true;
             let _ = socket.shutdown(Shutdown::Write);
         } else if is_shut && is_secure && n_idle > 2 * N_IDLE_ROUNDS {
-            // Its end has come, as a read of nothing.
+            // The end of the input has arrived, as a read of nothing.
             return;
         }
         if is_idle {

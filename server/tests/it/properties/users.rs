@@ -1,14 +1,14 @@
-//! Rules and files of users: whatever the text, it is refused without a change, or comes to users that are
-//! written as a text that reads as the same users.
+//! Rules and files of users. Any text is either refused without a change, or makes users that can be written
+//! and read back.
 
 use braid_server::{access::Users, command::TABLE};
 
-/// The users of a server as it starts.
+/// Returns the users of a server at its start.
 fn users() -> Users {
     Users::new(false, &*TABLE)
 }
 
-/// Gives somebody the rules that stand in a text, one a line.
+/// Gives a user the rules in a text, one in each line.
 pub fn check_rules(text: &[u8]) {
     let rules: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
     let mut users = users();

@@ -1,11 +1,11 @@
-//! A client connection: requests out, replies in, no more.
+//! A client connection, which sends requests and receives replies.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 
 use super::{PATIENCE, Reply};
 
-/// The version of the protocol in which a connection gets its replies.
+/// The version of the protocol of a connection's replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resp {
     Two,
@@ -21,7 +21,8 @@ impl Resp {
     }
 }
 
-/// One connection to a server. Its requests may be pipelined: send several, then receive as many.
+/// One connection to a server. Its requests may be pipelined: the test sends several, then receives as many
+/// replies.
 pub struct Client {
     stream: BufReader<TcpStream>,
     resp: Resp,
@@ -29,7 +30,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a server of this machine in RESP2, sending nothing.
+    /// Connects to a server of this machine in RESP2. Sends nothing.
     ///
     /// # Panics
     /// When the connection is refused.
@@ -37,7 +38,7 @@ impl Client {
         Client::try_connect(port).unwrap_or_else(|error| panic!("no connection to port {port}: {error}"))
     }
 
-    /// Connects, sending nothing.
+    /// Connects without sending anything.
     ///
     /// # Errors
     /// When the connection is refused.
@@ -49,8 +50,8 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream), resp: Resp::Two, id: None })
     }
 
-    /// Says HELLO with a protocol version, and remembers the connection's id. A server that refuses (it wants
-    /// a password) leaves the connection as it was.
+    /// Sends HELLO with a protocol version, and stores the connection's id. If the server refuses, as it does
+    /// without a password, the connection stays as it was.
     ///
     /// # Errors
     /// When the connection breaks.
@@ -67,17 +68,17 @@ impl Client {
         Ok(())
     }
 
-    /// The version that replies come in, as far as this client knows.
+    /// Returns the version of the replies, as far as this client knows.
     pub fn resp(&self) -> Resp {
         self.resp
     }
 
-    /// Notes a change of version that a command of the test brought about.
+    /// Notes a change of version by a command of the test.
     pub fn set_resp(&mut self, resp: Resp) {
         self.resp = resp;
     }
 
-    /// The connection's id, once [`Client::hello`] was answered.
+    /// Returns the connection's id, once [`Client::hello`] was answered.
     pub fn id(&self) -> Option<i64> {
         self.id
     }
@@ -91,7 +92,7 @@ impl Client {
         self.receive()
     }
 
-    /// Sends a command, whose reply [`Client::receive`] gets.
+    /// Sends a command. [`Client::receive`] returns its reply.
     ///
     /// # Panics
     /// When the connection breaks.
@@ -99,7 +100,7 @@ impl Client {
         self.try_send(argv).unwrap_or_else(|error| panic!("sending: {error}"));
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Panics
     /// When the connection breaks.
@@ -153,7 +154,7 @@ impl Client {
         })
     }
 
-    /// Whether something has come that was not received.
+    /// Whether there is input that has not been received.
     ///
     /// # Panics
     /// When the connection is broken.
@@ -169,10 +170,10 @@ impl Client {
         has_come || !self.stream.buffer().is_empty()
     }
 
-    /// Waits until the server has closed the connection, or returns the bytes that came instead.
+    /// Waits until the server has closed the connection. Returns any bytes that arrive instead.
     ///
     /// # Errors
-    /// When the connection stays open for longer than a reply may take.
+    /// When the connection stays open beyond the timeout.
     pub fn await_close(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             return match self.stream.fill_buf() {
@@ -180,21 +181,21 @@ impl Client {
                 Ok(bytes) => Ok(Some(bytes.to_vec())),
                 // A server that closes with unread input makes the kernel send a reset.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
-                // A machine that was suspended ends waits that have a timeout: signal(7).
+                // A machine that was suspended ends waits with a timeout: signal(7).
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => Err(error),
             };
         }
     }
 
-    /// Closes the sending half, so that the server reads an end of file.
+    /// Closes the sending half, so the server reads an end of file.
     pub fn finish_sending(&mut self) {
-        // A connection that the other side has closed already cannot be shut down, and need not be.
+        // A connection that the peer has already closed cannot be shut down, and need not be.
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
     }
 }
 
-/// Appends a command as it goes over the wire.
+/// Appends a command in its wire format.
 pub fn encode<A: AsRef<[u8]>>(argv: &[A], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", argv.len()).as_bytes());
     for arg in argv {

@@ -1,4 +1,4 @@
-//! Many clients at once, and waiting for what they bring about.
+//! Many clients at once, and waiting for their effects.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Reply, Server};
 
-/// Runs `part` for `n_clients` clients at the same time, and returns their results in the order of the
-/// clients.
+/// Runs `part` for `n_clients` clients at the same time. Returns their results in the order of the clients.
 pub fn crowd<T: Send>(
     server: &Server,
     n_clients: usize,
@@ -28,7 +27,7 @@ pub fn crowd<T: Send>(
     })
 }
 
-/// Asks again and again until `holds` says yes.
+/// Calls `holds` again and again until it returns true.
 ///
 /// # Panics
 /// When it never does.
@@ -40,23 +39,23 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where `size` threads wait for each other, again and again. Unlike a [`std::sync::Barrier`] it gives up on
-/// a thread that has panicked.
+/// A point where `size` threads wait for each other, any number of times. Unlike a [`std::sync::Barrier`] it
+/// gives up on a thread that has panicked.
 pub struct Meeting {
     size: usize,
     n_arrived: AtomicUsize,
 }
 
 impl Meeting {
-    /// A meeting of `size` threads.
+    /// Makes a meeting of `size` threads.
     pub fn of(size: usize) -> Meeting {
         Meeting { size, n_arrived: AtomicUsize::new(0) }
     }
 
-    /// Waits until all are here.
+    /// Waits until all threads have arrived.
     ///
     /// # Panics
-    /// When someone does not come.
+    /// When a thread does not arrive.
     pub fn wait(&self) {
         let turn = self.n_arrived.fetch_add(1, Ordering::SeqCst) / self.size;
         let deadline = Instant::now() + PATIENCE;
@@ -67,12 +66,12 @@ impl Meeting {
     }
 }
 
-/// Sends a command given as one line of words, and returns its reply in the notation of the transcripts.
+/// Sends a command in one line of words. Returns its reply in the notation of the transcripts.
 pub fn ask(client: &mut Client, line: &str) -> String {
     client.command(&words(line)).to_string()
 }
 
-/// Sends a command given as one line of words.
+/// Sends a command in one line of words.
 pub fn tell(client: &mut Client, line: &str) {
     client.send(&words(line));
 }
@@ -81,15 +80,14 @@ fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// Returns a number that INFO has in any of its sections, DEBUG's too.
+/// Returns a number of any section of INFO, including those of DEBUG.
 pub fn figure(client: &mut Client, name: &str) -> usize {
     let info = client.command(&["INFO", "everything", "debug"]).text().expect("INFO answers text");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }
 
-/// Moves connections between threads, to one thread and to `n_threads` by turns, until some have moved or it
-/// `is_over`.
+/// Moves connections to one thread and to `n_threads` in turn. Ends when some have moved or it `is_over`.
 pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn() -> bool) {
     let n_moved = figure(client, "connections_handed_over");
     let mut turns = [1, n_threads].into_iter().cycle();
@@ -100,7 +98,7 @@ pub fn move_connections(client: &mut Client, n_threads: usize, is_over: impl Fn(
     });
 }
 
-/// Runs `part` while connections move between threads, and again until one has moved meanwhile.
+/// Runs `part` while connections move between threads. Repeats it until a connection has moved meanwhile.
 pub fn while_connections_move(server: &Server, n_threads: usize, mut part: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     let (mut mover, mut control) = (server.connect(), server.connect());
@@ -121,7 +119,7 @@ pub fn while_connections_move(server: &Server, n_threads: usize, mut part: impl 
     });
 }
 
-/// Adds members to a set, `member-0` and so on.
+/// Adds members to a set: `member-0` and so on.
 pub fn fill_set(client: &mut Client, key: &str, n_members: usize) {
     for first in (0..n_members).step_by(1000) {
         let members = (first..n_members.min(first + 1000)).map(|member| format!("member-{member}"));
@@ -130,7 +128,7 @@ pub fn fill_set(client: &mut Client, key: &str, n_members: usize) {
     }
 }
 
-/// Returns how many elements an array or a set has.
+/// Returns the number of elements of an array or a set.
 ///
 /// # Panics
 /// When the reply is neither.
@@ -141,7 +139,7 @@ pub fn n_elements(reply: &Reply) -> usize {
     }
 }
 
-/// Sets a flag when it is dropped, also by a panic.
+/// Sets a flag when dropped, also by a panic.
 pub struct AtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -150,7 +148,7 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// Waits until `n` clients are connected, including the one that asks.
+/// Waits until `n` clients are connected, including `client`.
 pub fn await_clients(client: &mut Client, n: usize) {
     let mut list = String::new();
     until(&format!("{n} clients are connected"), || {
@@ -159,7 +157,7 @@ pub fn await_clients(client: &mut Client, n: usize) {
     });
 }
 
-/// Threads and shards to try: one, few, and more than the machine has.
+/// Numbers of threads and shards to try: one, few, and more than the machine has.
 pub const LAYOUTS: [(usize, usize); 9] =
     [(1, 1), (1, 16), (1, 1024), (2, 1), (2, 16), (2, 1024), (8, 1), (8, 16), (8, 1024)];
 

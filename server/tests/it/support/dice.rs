@@ -1,6 +1,6 @@
-//! Chance that a seed repeats.
+//! Random numbers that a seed repeats.
 
-/// The seed of a test's choices: `BRAID_SEED`, or always the same.
+/// Returns the seed of a test's choices: `BRAID_SEED`, or a constant.
 ///
 /// # Panics
 /// When `BRAID_SEED` is no number.
@@ -8,12 +8,12 @@ pub fn seed() -> u64 {
     std::env::var("BRAID_SEED").map_or(1, |seed| seed.parse().expect("BRAID_SEED is a number"))
 }
 
-/// A small generator of numbers: a seed is all it takes to repeat a run's choices.
+/// A small generator of random numbers. The seed alone repeats a run's choices.
 #[derive(Clone, Debug)]
 pub struct Dice(pub u64);
 
 impl Dice {
-    /// A number from 0 to `sides` - 1.
+    /// Returns a number from 0 to `sides` - 1.
     pub fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -22,12 +22,12 @@ impl Dice {
         ((mixed ^ (mixed >> 31)) % sides as u64) as usize
     }
 
-    /// True in `chance` of a hundred cases.
+    /// Returns true in `chance` of a hundred cases.
     pub fn percent(&mut self, chance: usize) -> bool {
         self.roll(100) < chance
     }
 
-    /// One of these.
+    /// Returns one of these elements.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.roll(from.len())]
     }

@@ -11,32 +11,32 @@ use super::{
     crowd::{ask, until},
 };
 
-/// A folder that outlives the servers that work in it: that of a server which does nothing.
+/// A folder that outlives the servers that work in it. It belongs to an idle server.
 pub struct Home(Server);
 
 impl Home {
-    /// An empty one.
+    /// Makes an empty folder.
     pub fn new() -> Home {
         Home(Server::start(&[]))
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.0.scratch()
     }
 
-    /// A server that works there.
+    /// Starts a server in the folder.
     pub fn serve(&self, args: &[&str]) -> Server {
         self.try_serve(args).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The same, or why it does not start.
+    /// Starts a server in the folder, or returns the reason why it does not start.
     pub fn try_serve(&self, args: &[&str]) -> Result<Server, String> {
         let path = self.path().to_str().expect("it is UTF-8");
         Server::try_start(&[&["--dir", path, "--appendonly", "yes"], args].concat())
     }
 
-    /// The parts of its append-only file of a kind, by their names.
+    /// Returns the paths of the parts of its append-only file with a suffix, sorted.
     pub fn parts(&self, suffix: &str) -> Vec<PathBuf> {
         let listed = fs::read_dir(self.path().join("appendonlydir")).expect("there is an append-only file");
         let mut parts: Vec<PathBuf> = listed.map(|file| file.expect("it can be listed").path()).collect();
@@ -45,7 +45,7 @@ impl Home {
         parts
     }
 
-    /// Why a server does not start there.
+    /// Returns the reason why a server does not start in the folder.
     pub fn refusal(&self, args: &[&str]) -> String {
         let output = Command::new(env!("CARGO_BIN_EXE_braid-server"))
             .args(["--port", "0", "--unixsocket", "braid.sock", "--save", "", "--appendonly", "yes", "--dir"])
@@ -57,7 +57,7 @@ impl Home {
         text_of(&output)
     }
 
-    /// Has `--check-aof` look at its append-only file; returns what that prints if it finds a fault.
+    /// Runs `--check-aof` on its append-only file. Returns the output as an error if there is a fault.
     pub fn check(&self) -> Result<(), String> {
         let manifest = self.path().join("appendonlydir").join("appendonly.aof.manifest");
         let output = Command::new(env!("CARGO_BIN_EXE_braid-server"))
@@ -68,18 +68,19 @@ impl Home {
         if output.status.success() { Ok(()) } else { Err(text_of(&output)) }
     }
 
-    /// The same for a server that was killed, which may have cut off its last write.
+    /// Runs `--check-aof` after a server was killed, which may have cut off its last write.
     ///
     /// # Panics
-    /// If more is wrong than that.
+    /// If there is any other fault.
     pub fn check_after_kill(&self) {
         if let Err(why) = self.check() {
             assert!(why.contains("is torn:") && !why.contains("is damaged"), "{why}");
         }
     }
 
-    /// Kills a server that was given the keys `before` and `later`, both 1, and refused the key `refused`.
-    /// The next two must find that, but for keys of which nobody was told.
+    /// Kills a server that has the keys `before` and `later`, both 1. It has refused the key `refused`. The
+    /// next two servers must find this state. Keys in `unknown` were reported to no client and may be
+    /// missing.
     ///
     /// # Panics
     /// If they find less, or more.
@@ -100,10 +101,10 @@ impl Home {
     }
 }
 
-/// Waits until what cannot be logged is refused.
+/// Waits until writes that cannot be logged are refused.
 ///
 /// # Panics
-/// When it never is.
+/// When they never are.
 pub fn until_refused(client: &mut Client) {
     until("writes are refused", || ask(client, "PING").starts_with("-MISCONF"));
     assert!(ask(client, "SET refused 1").starts_with("-MISCONF"));

@@ -1,6 +1,7 @@
-//! What the integration tests share: a server process, and a client with a RESP reader of its own.
+//! The shared parts of the integration tests: a server process and a client. The client has a RESP reader of
+//! its own.
 //!
-//! Nothing here uses the crates under test, so a fault in the parser or in the reply writer cannot hide
+//! Nothing here uses the crates under test. So a fault in the parser or in the reply writer cannot hide
 //! itself.
 
 #![allow(
@@ -21,8 +22,8 @@ mod server;
 pub mod transcript;
 pub mod values;
 
-/// How long a test waits for an event before it takes the server for hung. It measures nothing: a machine
-/// under load may be slow, and no test may fail for that.
+/// The time for which a test waits for an event before it considers the server hung. It measures nothing: no
+/// test may fail because a loaded machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub use client::{Client, Resp, encode};

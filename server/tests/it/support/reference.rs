@@ -1,19 +1,19 @@
-//! The redis-server that Braid is compared with.
+//! The redis-server with which Braid is compared.
 
 use std::io::Write as _;
 use std::process::Command;
 
-/// The program that is right.
+/// The program whose behaviour is correct.
 pub const REFERENCE: &str = "redis-server";
 
-/// Set to 1: without a redis-server 7.0 the test fails. Else it says so, and passes.
+/// If this is 1, the test fails without a redis-server 7.0. Otherwise it prints a note and passes.
 const REQUIRE_REDIS: &str = "BRAID_REQUIRE_REDIS";
 
-/// Whether there is a reference. Says so if there is none, also where the output of tests that pass is not
-/// shown.
+/// Whether there is a reference. If there is none, a note is printed even where the output of passing tests
+/// is hidden.
 ///
 /// # Panics
-/// When there is none, and there has to be one.
+/// When there is none, although one is required.
 pub fn has_reference(test: &str) -> bool {
     let version = Command::new(REFERENCE).arg("--version").output();
     let version =
@@ -28,10 +28,11 @@ pub fn has_reference(test: &str) -> bool {
     false
 }
 
-/// Says why a test does nothing on this machine, also where the output of tests that pass is not shown.
+/// Reports why a test does nothing on this machine. The note is visible even where the output of passing
+/// tests is hidden.
 ///
 /// # Panics
-/// When it has to do something: the variable `required_by` is 1.
+/// When the test is required: the variable `required_by` is 1.
 pub fn leave_out(test: &str, why: &str, required_by: &str) {
     assert!(std::env::var(required_by).as_deref() != Ok("1"), "{why}");
     writeln!(std::io::stderr(), "{test}: nothing is tested, {why}").expect("standard error is open");

@@ -1,9 +1,9 @@
-//! Replies as they arrive: RESP2 and RESP3, kept apart down to the kind of null.
+//! Replies as they arrive, in RESP2 and RESP3. Even the kinds of null are distinct.
 
 use std::fmt;
 use std::io::{self, BufRead, Error, ErrorKind};
 
-/// One reply, as the wire has it.
+/// One reply in its wire form.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// `+`
@@ -44,7 +44,7 @@ impl Reply {
     /// Reads one whole reply.
     ///
     /// # Errors
-    /// What reading fails with (`UnexpectedEof` when the server closed), and `InvalidData` for bytes that are
+    /// The errors of the input (`UnexpectedEof` if the server closed), and `InvalidData` for bytes that are
     /// not RESP.
     pub fn read(input: &mut impl BufRead) -> io::Result<Reply> {
         let line = read_line(input)?;
@@ -74,8 +74,8 @@ impl Reply {
         })
     }
 
-    /// The text of a status, an error, a bulk or verbatim string, lossily as UTF-8; `None` for every other
-    /// kind.
+    /// Returns the text of a status, an error, a bulk or verbatim string. Invalid UTF-8 is replaced. Other
+    /// kinds have no text: `None`.
     pub fn text(&self) -> Option<String> {
         match self {
             Reply::Status(text) | Reply::Error(text) | Reply::Bulk(text) | Reply::Verbatim(_, text) => {
@@ -85,7 +85,7 @@ impl Reply {
         }
     }
 
-    /// The value of an integer reply.
+    /// Returns the value of an integer reply.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Reply::Integer(value) => Some(*value),
@@ -106,7 +106,7 @@ impl fmt::Display for Reply {
     }
 }
 
-/// Above this many characters, a collection is written with one element a line.
+/// The most characters of a collection that is written on one line.
 const WIDTH: usize = 100;
 
 fn write_reply(reply: &Reply, out: &mut impl fmt::Write, depth: usize) -> fmt::Result {
@@ -158,7 +158,7 @@ fn write_items<'a>(
         }
         lines.push(line);
     }
-    // An error runs to the end of its line, so it cannot share one.
+    // An error extends to the end of its line, so it cannot share one.
     let n_chars: usize = lines.iter().map(|line| line.len() + 1).sum();
     let one_line =
         n_chars < WIDTH && !lines.iter().any(|line| line.starts_with('-') || line.contains(['\n']));
@@ -184,7 +184,7 @@ fn word(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// Quotes a text the way redis-cli does.
+/// Quotes a text as redis-cli does.
 fn quoted(text: &[u8]) -> String {
     let mut out = String::from("\"");
     for &byte in text {

@@ -1,4 +1,4 @@
-//! A server process of a test's own.
+//! A server process for one test.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,39 +12,39 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Reply};
 
-/// Names the program to test in Braid's place, such as `redis-server`.
+/// The variable that names the program to test in Braid's place, such as `redis-server`.
 const COMPAT_SERVER: &str = "BRAID_COMPAT_SERVER";
 
-/// How often a port may turn out to be taken by a process that is no test.
+/// The most attempts at a port, which a process that is no test may take.
 const PORT_ATTEMPTS: usize = 5;
 
-/// A running server, which ends with this value, also when a test panics.
+/// A running server. It ends when this value is dropped, also when a test panics.
 pub struct Server {
     child: Child,
     port: Port,
     scratch: PathBuf,
 }
 
-/// A TCP port that no other test takes as long as this value lives, also while nobody listens on it.
+/// A TCP port that no other test takes. The claim lasts as long as this value, even without a listener.
 pub struct Port {
     number: u16,
-    /// The UDP port of the same number: nobody needs it, and only one process can have it.
+    /// The UDP port of the same number. Nobody needs it, and only one process can have it.
     _claim: UdpSocket,
 }
 
 impl Port {
-    /// Ports below those that the kernel gives to outgoing connections, which could be given this one
-    /// otherwise.
+    /// The first port. All are below the ports of the kernel's outgoing connections, which could take one of
+    /// these otherwise.
     const FIRST: u16 = 10_000;
     const N_PORTS: u16 = 20_000;
 
-    /// Claims a port on which nobody listens.
+    /// Claims a port without a listener.
     ///
     /// # Panics
     /// When there is none.
     pub fn claim() -> Port {
         static N_TRIED: AtomicU16 = AtomicU16::new(0);
-        // Processes begin at different places, so that they seldom meet.
+        // Processes begin at different places, so they rarely collide.
         let begin = (std::process::id() % u32::from(Port::N_PORTS)) * 101 % u32::from(Port::N_PORTS);
         let tried = (0..Port::N_PORTS).map(|_| {
             let nth = u32::from(N_TRIED.fetch_add(1, Ordering::Relaxed) % Port::N_PORTS);
@@ -58,65 +58,65 @@ impl Port {
         claimed.next().expect("one of the ports is free")
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u16 {
         self.number
     }
 }
 
-/// What is waited for when a server starts.
+/// The state for which a test waits when a server starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
-    /// It answers something.
+    /// It answers anything.
     Answering,
-    /// It has loaded what there is to be loaded.
+    /// It has loaded its data.
     Serving,
 }
 
 impl Server {
-    /// The server to test in Braid's place, if there is one.
+    /// Returns the server to test in Braid's place, if there is one.
     pub fn compat_program() -> Option<String> {
         std::env::var(COMPAT_SERVER).ok().filter(|program| !program.is_empty())
     }
 
-    /// Starts a server on a free port, with a directory of its own, and waits until it answers. `args` follow
-    /// the arguments that every test wants and may override them.
+    /// Starts a server on a free port and waits until it answers. It has a directory of its own. `args`
+    /// follow the arguments of every test and may override them.
     ///
     /// # Panics
-    /// When it does not start; the message has the end of what it printed.
+    /// When it does not start. The message contains the end of its output.
     pub fn start(args: &[&str]) -> Server {
         let braid = || env!("CARGO_BIN_EXE_braid-server").to_owned();
         Server::start_program(&Server::compat_program().unwrap_or_else(braid), args)
     }
 
-    /// Like [`Server::start`], but it is this program that is started.
+    /// Like [`Server::start`], but starts this program.
     ///
     /// # Panics
-    /// When it does not start; the message has the end of what it printed.
+    /// When it does not start. The message contains the end of its output.
     pub fn start_program(program: &str, args: &[&str]) -> Server {
         Server::start_until(program, args, Ready::Serving)
     }
 
-    /// Like [`Server::start`], but it waits only until the server answers, if only that it is loading.
+    /// Like [`Server::start`], but waits only until the server answers, even if it is still loading.
     ///
     /// # Panics
-    /// When it does not start; the message has the end of what it printed.
+    /// When it does not start. The message contains the end of its output.
     pub fn start_loading(args: &[&str]) -> Server {
         Server::start_until(env!("CARGO_BIN_EXE_braid-server"), args, Ready::Answering)
     }
 
-    /// Like [`Server::start`], but of Braid, which may refuse.
+    /// Like [`Server::start`] for Braid, which may refuse to start.
     ///
     /// # Errors
-    /// Why it did not start, with the end of what it printed.
+    /// The reason why it did not start, with the end of its output.
     pub fn try_start(args: &[&str]) -> Result<Server, String> {
         Server::try_until(env!("CARGO_BIN_EXE_braid-server"), args, Ready::Serving)
     }
 
-    /// Like [`Server::start`], but of Braid, with more variables in its environment.
+    /// Like [`Server::start`] for Braid, with more variables in its environment.
     ///
     /// # Panics
-    /// When it does not start; the message has the end of what it printed.
+    /// When it does not start. The message contains the end of its output.
     pub fn start_with(variables: &[(&str, &OsStr)], args: &[&str]) -> Server {
         let program = env!("CARGO_BIN_EXE_braid-server");
         Server::try_with(variables, program, args, Ready::Serving).unwrap_or_else(|why| panic!("{why}"))
@@ -149,22 +149,22 @@ impl Server {
         Err(format!("no free port in {PORT_ATTEMPTS} attempts"))
     }
 
-    /// The port it listens on, at 127.0.0.1.
+    /// Returns the port on which it listens, at 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its working directory, empty at start and removed at the end.
+    /// Returns its working directory, which is empty at the start and removed at the end.
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// A new connection to it.
+    /// Opens a new connection to it.
     ///
     /// # Panics
     /// When the connection is refused.
@@ -177,10 +177,10 @@ impl Server {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits until the process has ended by itself, and says how.
+    /// Waits until the process has ended by itself. Returns its exit status.
     ///
     /// # Panics
-    /// When it goes on for longer than a server may take to stop.
+    /// When it runs for longer than a server may take to stop.
     pub fn await_end(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -192,24 +192,24 @@ impl Server {
         }
     }
 
-    /// Ends the process, while others talk to it.
+    /// Kills the process, even while clients use it.
     pub fn kill(&mut self) {
         self.end();
     }
 
-    /// Ends the process and waits for its end.
+    /// Kills the process and waits for its end.
     pub fn stop(mut self) {
         self.end();
     }
 
-    /// The last lines that the server printed.
+    /// Returns the last lines of the server's output.
     pub fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// All that the server has logged so far.
+    /// Returns everything that the server has logged so far.
     pub fn log(&self) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -239,8 +239,7 @@ impl Server {
         Server { child, port, scratch }
     }
 
-    /// Waits until the server answers. That it listens is announced in no other way than that connecting
-    /// succeeds.
+    /// Waits until the server answers. A successful connection is the only sign that it listens.
     fn await_ready(&mut self, ready: Ready) -> Result<(), Unready> {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(1);
@@ -258,7 +257,7 @@ impl Server {
         Err(Unready::Failed(format!("no answer on port {} within {PATIENCE:?}", self.port())))
     }
 
-    /// Whether what answers on the port is this process, and not one that took the port in between.
+    /// Whether this process answers on the port, and not one that took the port in between.
     fn answers(&self, ready: Ready) -> io::Result<bool> {
         let mut client = Client::try_connect(self.port())?;
         let answer = client.try_command(&["PING"])?;
@@ -292,7 +291,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.end();
-        // A directory that is left over lies in the build's scratch space and does no harm.
+        // A leftover directory is in the build's scratch space and does no harm.
         let _ = fs::remove_dir_all(&self.scratch);
     }
 }
@@ -302,8 +301,8 @@ enum Unready {
     Failed(String),
 }
 
-/// Has all of Braid's threads serve connections, few as a test may have: it is they who may disturb each
-/// other.
+/// Makes all of Braid's threads serve connections. These threads may disturb each other, however few
+/// connections a test has.
 fn every_thread(program: &str) -> &'static [&'static str] {
     let is_braid = program == env!("CARGO_BIN_EXE_braid-server");
     if is_braid { &["--io-threads-always-active", "yes"] } else { &[] }

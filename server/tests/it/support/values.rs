@@ -1,14 +1,14 @@
-//! Values of every type in every form, and how they are looked at on a server.
+//! Values of every type in every form, and ways to read them from a server.
 
 use super::{Client, Reply, Server};
 
 pub type Argv = Vec<Vec<u8>>;
 
-/// What is not compared: memory's layout, which is each server's own, and what 7.2 has added or counts in
-/// another way.
+/// Fields that are not compared. Each server has a memory layout of its own, and 7.2 has added fields or
+/// counts them in another way.
 const OWN: [&[u8]; 3] = [b"radix-tree-nodes", b"active-time", b"lag"];
 
-/// A server, and how values are to be looked at there.
+/// A server, and a client that reads its values.
 pub struct Side {
     pub client: Client,
     pub server: Server,
@@ -20,7 +20,7 @@ impl Side {
         Side::of(Server::start_program(program, &[]))
     }
 
-    /// A server that has been started.
+    /// Takes a server that has been started.
     pub fn of(server: Server) -> Side {
         Side { client: server.connect(), server }
     }
@@ -30,12 +30,12 @@ impl Side {
         self.client.command(argv)
     }
 
-    /// The value of a key, in words.
+    /// Returns the value of a key, in words.
     pub fn contents(&mut self, key: &str) -> String {
         self.contents_without(key, &[])
     }
 
-    /// The same, but for what XINFO calls by some names.
+    /// Returns the value of a key without some fields of XINFO.
     pub fn contents_without(&mut self, key: &str, names: &[&[u8]]) -> String {
         let kind = self.ask(&["TYPE", key]).text().expect("a type is a text");
         match &kind[..] {
@@ -53,12 +53,12 @@ impl Side {
         }
     }
 
-    /// How a key is stored.
+    /// Returns the encoding of a key.
     pub fn encoding(&mut self, key: &str) -> Reply {
         self.ask(&["OBJECT", "ENCODING", key])
     }
 
-    /// What DUMP says of a key.
+    /// Returns the payload of DUMP for a key.
     pub fn dump(&mut self, key: &str) -> Vec<u8> {
         match self.ask(&["DUMP", key]) {
             Reply::Bulk(payload) => payload,
@@ -66,13 +66,13 @@ impl Side {
         }
     }
 
-    /// Has a key restored.
+    /// Restores a key from a payload.
     pub fn restore(&mut self, key: &str, payload: &[u8]) -> Reply {
         self.client.command(&[b"RESTORE", key.as_bytes(), b"0", payload, b"REPLACE"])
     }
 }
 
-/// Elements in an order that says nothing about where they were, `n` together.
+/// Sorts groups of `n_together` elements, so that their original order has no effect.
 fn sorted(reply: Reply, n_together: usize) -> String {
     let Reply::Array(elements) = reply else { panic!("no elements: {reply}") };
     let mut shown: Vec<_> = elements.chunks(n_together).map(|together| format!("{together:?}")).collect();
@@ -94,12 +94,12 @@ fn without(reply: Reply, names: &[&[u8]]) -> Reply {
     Reply::Array(kept)
 }
 
-/// The words of a command.
+/// Splits a command into words.
 pub fn words(command: &str) -> Argv {
     command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A command with `n` times what `more` returns.
+/// Returns a command with the results of `n` calls of `more` appended.
 fn many<const N: usize>(command: &str, n: usize, more: impl Fn(usize) -> [String; N]) -> Vec<Argv> {
     let added = (0..n).flat_map(more).map(String::into_bytes);
     vec![words(command).into_iter().chain(added).collect()]
@@ -189,7 +189,7 @@ fn streams() -> Vec<Vec<Argv>> {
     ]
 }
 
-/// Commands that make a value under the key `made`: of every type, in every form.
+/// Returns commands that make a value under the key `made`: one of every type, in every form.
 pub fn every_form() -> Vec<Vec<Argv>> {
     [strings(), lists(), sets(), hashes(), sorted_sets(), streams()].concat()
 }

@@ -1,4 +1,4 @@
-//! An authority of a test's own, and what it certifies.
+//! A certificate authority for one test, and its certificates.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-/// Certifies servers and clients. Its files lie in a folder of their own, which goes with it.
+/// Certifies servers and clients. Its files are in a folder of their own, which is removed with it.
 pub struct Authority {
     folder: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -40,12 +40,12 @@ impl Authority {
         Authority { folder, issuer }
     }
 
-    /// Where its own certificate is.
+    /// Returns the path of its own certificate.
     pub fn file(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }
 
-    /// The folder with all its files, keys among them.
+    /// Returns the folder with all its files, including keys.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -62,7 +62,7 @@ impl Authority {
         self.certify(name, ExtendedKeyUsagePurpose::ClientAuth, &[])
     }
 
-    /// One whose alternative names have URIs.
+    /// Makes a client certificate with URIs among its alternative names.
     pub fn certify_client_with_uris(&self, name: &str, uris: &[&str]) -> Certified {
         self.certify(name, ExtendedKeyUsagePurpose::ClientAuth, uris)
     }
@@ -88,7 +88,7 @@ impl Authority {
 
 impl Drop for Authority {
     fn drop(&mut self) {
-        // It lies in the build's scratch space and does no harm.
+        // A leftover is in the build's scratch space and does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,4 +1,4 @@
-//! A client that speaks TLS.
+//! A client with TLS.
 
 use std::{
     io::{self, BufReader, ErrorKind, Read, Write},
@@ -17,10 +17,10 @@ use rustls::{
 use super::authority::{Authority, Certified};
 use crate::support::{PATIENCE, Reply, encode};
 
-/// Both versions.
+/// Both versions of TLS.
 pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
-/// What a client goes by: whom it trusts, its certificate if it has one, and the versions it speaks.
+/// Returns a client's rules: the trusted authority, its certificate if it has one, and its versions.
 pub fn rules(
     trusted: &Authority,
     own: Option<&Certified>,
@@ -43,7 +43,7 @@ pub fn rules(
     Arc::new(rules)
 }
 
-/// One end of a handshake with `localhost`.
+/// Begins a client's side of a session with `localhost`.
 pub fn session(rules: &Arc<ClientConfig>) -> ClientConnection {
     let name = ServerName::try_from("localhost").expect("it is a name");
     let mut session = ClientConnection::new(Arc::clone(rules), name).expect("these rules do");
@@ -57,7 +57,7 @@ pub struct Secure {
 }
 
 impl Secure {
-    /// Connects and brings the handshake to an end, as far as the client is concerned.
+    /// Connects and completes the client's part of the handshake.
     ///
     /// # Errors
     /// When the connection or the handshake fails.
@@ -93,7 +93,7 @@ impl Secure {
         self.try_command(argv).unwrap_or_else(|error| panic!("a command over TLS: {error}"))
     }
 
-    /// Sends a command given as one line of words, and returns its reply in the notation of the transcripts.
+    /// Sends a command in one line of words. Returns its reply in the notation of the transcripts.
     pub fn ask(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         self.command(&words).to_string()
@@ -121,7 +121,7 @@ impl Secure {
         stream.flush()
     }
 
-    /// The ciphertext of some plaintext, which is not sent.
+    /// Returns the ciphertext of some plaintext without sending it.
     pub fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let session = self.session();
         session.writer().write_all(bytes).expect("there is no limit");
@@ -147,7 +147,8 @@ impl Secure {
         Reply::read(&mut self.stream)
     }
 
-    /// Waits until the server has ended the session; says whether it has said so (close_notify), as it must.
+    /// Waits until the server has ended the session. Returns whether the server sent close_notify, as it
+    /// must.
     pub fn await_close(&mut self) -> Closed {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -158,7 +159,7 @@ impl Secure {
     }
 }
 
-/// How a session has ended.
+/// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
     Properly,

@@ -1,6 +1,6 @@
-//! Transcripts: sessions as text, with what the server must answer.
+//! Transcripts: sessions as text, with the expected replies of the server.
 //!
-//! A file is a session. Blank lines divide it into blocks; keys and connections live on from block to block.
+//! A file is a session. Blank lines divide it into blocks. Keys and connections persist across blocks.
 //!
 //! ```text
 //! # A comment: a hash mark and a space.
@@ -28,11 +28,11 @@
 //! | `~["a" "b"]` | set, in any order; in RESP2 an array |
 //! | `>["message" "a" "b"]` | push; in RESP2 an array |
 //! | `unordered ["a" "b"]` | array in any order |
-//! | `flat [["a" ,1] ["b" ,2]]` | array of arrays; in RESP2 one array of what is in them |
+//! | `flat [["a" ,1] ["b" ,2]]` | array of arrays; in RESP2 one array of their elements |
 //! | `|{"a" :1} "b"` | attribute and the reply after it; in RESP2 the reply alone |
 //! | `(none)` | no reply at all |
 //!
-//! What changes from run to run:
+//! For replies that vary from run to run:
 //!
 //! | written | is |
 //! |---|---|
@@ -63,7 +63,7 @@
 //! | `@finish`, `@finish 2` | closes the sending half of a connection |
 //! | `@closed`, `@closed 2` | expects that the server closes the connection |
 //! | `@reconnect`, `@reconnect 2` | starts a new connection in that client's place |
-//! | `@advance 1500ms` | moves the server's clock on; only under `@only braid` |
+//! | `@advance 1500ms` | moves the server's clock forward; only under `@only braid` |
 //!
 //! A block that has limits and no commands, at the top of a file, limits the whole file.
 
@@ -80,7 +80,7 @@ pub use run::{Environment, Outcome};
 
 use super::Resp;
 
-/// One file.
+/// A file of transcripts.
 pub struct Transcript {
     pub name: String,
     pub path: PathBuf,
@@ -90,14 +90,14 @@ pub struct Transcript {
     pub blocks: Vec<Block>,
 }
 
-/// What blank lines divide.
+/// The lines between two blank lines.
 #[derive(Default)]
 pub struct Block {
     pub scope: Scope,
     pub steps: Vec<Step>,
 }
 
-/// Where a block or a file applies. The default is everywhere.
+/// The servers and protocols to which a block or a file applies. The default is all.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     pub only: Option<Family>,
@@ -106,7 +106,7 @@ pub struct Scope {
     pub resp: Option<Resp>,
 }
 
-/// Whose server it is.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     Braid,
@@ -121,22 +121,23 @@ pub struct Release {
     pub version: (u32, u32),
 }
 
-/// One action and the replies that it must bring.
+/// One action and its expected replies.
 pub struct Step {
     /// The line of the action, from 1.
     pub line: usize,
-    /// The action as the file has it.
+    /// The action's text in the file.
     pub source: String,
     pub action: Action,
     pub expected: Vec<Pattern>,
-    /// The lines of the expected replies, from 0; empty, after the action, where there are none.
+    /// The lines of the expected replies, from 0. If there are none, the range is empty and starts after the
+    /// action.
     pub expected_lines: Range<usize>,
 }
 
 /// A client's number in its transcript.
 pub type ClientNumber = u8;
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug)]
 pub enum Action {
     Command(ClientNumber, Vec<Vec<u8>>),
@@ -151,7 +152,7 @@ pub enum Action {
 }
 
 impl Transcript {
-    /// Reads all transcripts of the folder whose name contains `filter`, by name.
+    /// Reads all transcripts whose name contains `filter`, sorted by name.
     ///
     /// # Errors
     /// The first line that cannot be understood, with file and reason.
@@ -185,7 +186,7 @@ impl Transcript {
 }
 
 impl Scope {
-    /// Whether a block or file of this scope applies to a server that replies in a version of the protocol.
+    /// Whether this scope includes a server and a version of the protocol.
     pub fn includes(&self, server: Release, resp: Resp) -> bool {
         let is_braid = server.family == Family::Braid;
         self.only.is_none_or(|only| is_braid == (only == Family::Braid))
@@ -201,7 +202,8 @@ impl Scope {
 }
 
 impl Release {
-    /// Valkey forked from Redis 7.2, so it counts as that where a release of Redis is asked for.
+    /// Whether this release is at least as new. Valkey forked from Redis 7.2, so it counts as 7.2 where a
+    /// release of Redis is required.
     fn is_as_new_as(self, other: Release) -> bool {
         match (self.family, other.family) {
             (Family::Valkey, Family::Redis) => (7, 2) >= other.version,
@@ -211,7 +213,7 @@ impl Release {
 }
 
 impl Action {
-    /// Whether replies belong to it.
+    /// Whether the action has replies.
     pub fn has_replies(&self) -> bool {
         matches!(self, Action::Command(..) | Action::Receive(_) | Action::Raw(..))
     }

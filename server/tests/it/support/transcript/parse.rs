@@ -1,11 +1,11 @@
-//! The grammar of transcripts; the page on it is in the parent module.
+//! The grammar of transcripts, which the parent module describes.
 
 use std::path::PathBuf;
 
 use super::{Action, Block, ClientNumber, Family, Pattern, Release, Scope, Step, TextPattern, Transcript};
 use crate::support::Resp;
 
-/// What is wrong, and in which line.
+/// The line of a fault, and its description.
 type ParseError = (usize, String);
 
 /// Parses a file's text. The caller fills in name and path.
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<Transcript, ParseError> {
 /// Parses one expected reply.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of its fault.
 pub fn parse_reply(text: &str) -> Result<Pattern, String> {
     let mut cursor = Cursor { text: text.as_bytes(), at: 0 };
     let pattern = cursor.pattern(Place::Line)?;
@@ -79,7 +79,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Adds an action, which the cursor stands on, with the replies below it.
+    /// Adds the action at the cursor, with the replies below it.
     fn step(&mut self, block: &mut Block, action: Action) -> Result<(), String> {
         let line = self.cursor.line();
         let source = self.cursor.rest_of_line();
@@ -163,7 +163,7 @@ fn is_comment(line: &str) -> bool {
     line == "#" || line.starts_with("# ")
 }
 
-/// Takes `> command` or `2> command` apart.
+/// Divides `> command` or `2> command` into client and command.
 fn as_command(line: &str) -> Option<(ClientNumber, &str)> {
     let (client, command) = line.split_once("> ")?;
     match client.as_bytes() {
@@ -222,7 +222,7 @@ fn split_args(line: &str) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// Where a pattern stands.
+/// The surroundings of a pattern.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Line,
@@ -259,7 +259,7 @@ impl<'a> Cursor<'a> {
         self.at += 1;
     }
 
-    /// Goes to the next line; nothing may stand on the rest of this one.
+    /// Goes to the next line. The rest of this one must be empty.
     fn next_line(&mut self) -> Result<(), String> {
         match self.peek() {
             None | Some(b'\n') => {

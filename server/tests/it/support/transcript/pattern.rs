@@ -1,4 +1,4 @@
-//! What a reply is compared with.
+//! Patterns with which replies are compared.
 
 use std::collections::HashMap;
 
@@ -53,8 +53,7 @@ pub enum TextPattern {
 }
 
 impl Pattern {
-    /// Whether a reply, given in a version of the protocol, is as expected. Captures of a pattern that
-    /// matches are kept.
+    /// Whether a reply in a version of the protocol matches. If it does, the pattern's captures are kept.
     pub fn matches(&self, reply: &Reply, resp: Resp, captures: &mut Captures) -> bool {
         let three = resp == Resp::Three;
         match (self, reply) {
@@ -155,7 +154,7 @@ impl TextPattern {
     }
 }
 
-/// Puts captured texts and repetitions (`%ab*3%`) in the place of their names.
+/// Replaces the names of captured texts and repetitions (`%ab*3%`).
 pub fn expand(text: &[u8], captures: &Captures) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -214,7 +213,7 @@ fn match_in_order(patterns: &[Pattern], items: &[Reply], resp: Resp, captures: &
     }
 }
 
-/// What is in the arrays of an array.
+/// Returns the elements of all arrays in an array.
 fn flattened(patterns: &[Pattern]) -> Vec<Pattern> {
     let inner = |pattern: &Pattern| match pattern {
         Pattern::Array(patterns) => patterns.clone(),
@@ -233,7 +232,7 @@ fn match_pairs(patterns: &[Pattern], pairs: &[(Reply, Reply)], resp: Resp, captu
     match_rows(&rows(patterns, 2), pairs, resp, captures)
 }
 
-/// Divides a collection's patterns into elements of one or two, and `...`, which stands alone.
+/// Divides a collection's patterns into elements of one or two patterns. `...` stands alone.
 fn rows(patterns: &[Pattern], width: usize) -> Vec<&[Pattern]> {
     let mut rows = Vec::new();
     let mut rest = patterns;
@@ -255,7 +254,7 @@ fn match_rows(
 ) -> bool {
     let Some((pattern, after)) = patterns.split_first() else { return rows.is_empty() };
     if matches!(pattern, [Pattern::Rest]) {
-        // What is left over is what no other pattern wants.
+        // The rest takes the elements that no other pattern matches.
         return after.is_empty() || match_rows(&[after, &[pattern]].concat(), rows, resp, captures);
     }
     (0..rows.len()).any(|at| {

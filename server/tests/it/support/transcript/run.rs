@@ -11,7 +11,7 @@ use super::pattern::{Captures, Pattern, expand};
 use super::{Action, ClientNumber, Family, Release, Step, Transcript};
 use crate::support::{Client, PATIENCE, Reply, Resp, Server};
 
-/// What came of playing a transcript.
+/// The result of playing a transcript.
 #[derive(Default)]
 pub struct Outcome {
     pub n_run: usize,
@@ -19,15 +19,15 @@ pub struct Outcome {
     pub n_skipped: usize,
     /// One text a mismatch.
     pub mismatches: Vec<String>,
-    /// The lines of expected replies that do not hold, and what came in their place.
+    /// The lines of expected replies that are wrong, and the actual replies.
     pub corrections: Vec<(Range<usize>, String)>,
 }
 
-/// A server that transcripts are played against, one after the other.
+/// A server for transcripts, which are played one after the other.
 pub struct Environment {
     pub server: Server,
     pub release: Release,
-    /// A connection that no transcript sees.
+    /// A connection that is not part of any transcript.
     control: Client,
 }
 
@@ -47,10 +47,10 @@ impl Environment {
         Environment { server, release, control }
     }
 
-    /// Plays a transcript, from an empty keyspace on, and with nobody else connected.
+    /// Plays a transcript. The keyspace is empty at first and no other client is connected.
     ///
     /// # Errors
-    /// When the server cannot go on; what was seen until then is in the message.
+    /// When the server cannot continue. The message contains the results so far.
     pub fn play(&mut self, transcript: &Transcript, resp: Resp) -> Result<Outcome, String> {
         let mut outcome = Outcome::default();
         if !transcript.scope.includes(self.release, resp) {
@@ -80,7 +80,7 @@ impl Environment {
                             outcome.corrections.push((step.expected_lines.clone(), got));
                         }
                     }
-                    // What follows would only repeat the trouble.
+                    // The next steps would only repeat the trouble.
                     Err(error) => {
                         outcome.mismatches.push(describe(transcript, step, resp, &format!("({error})")));
                         return Ok(outcome);
@@ -91,7 +91,7 @@ impl Environment {
         Ok(outcome)
     }
 
-    /// Waits until the clients of the transcript before have left: what they were subscribed to would count.
+    /// Waits until the clients of the previous transcript have left, because their subscriptions would count.
     fn await_solitude(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -139,7 +139,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Plays a step, and returns what came if the transcript expects something else.
+    /// Plays a step. Returns the actual replies if the transcript expects others.
     fn play(&mut self, step: &Step) -> io::Result<Option<String>> {
         match &step.action {
             Action::Command(number, argv) => {
@@ -193,8 +193,7 @@ impl Session<'_> {
         Ok(self.clients.get_mut(&number).expect("it was inserted just now"))
     }
 
-    /// Receives as many replies as the step expects, and compares. A command without any expectation has one
-    /// reply.
+    /// Receives the expected number of replies, and compares. A command without expectations has one reply.
     fn receive(
         &mut self,
         number: ClientNumber,
@@ -221,7 +220,7 @@ impl Session<'_> {
         Ok((!all_match).then_some(got))
     }
 
-    /// Waits until the server lists a client as blocked. The server announces that in no other way.
+    /// Waits until the server lists a client as blocked. There is no other sign of that.
     fn await_blocked(&mut self, number: ClientNumber) -> io::Result<Option<String>> {
         let Some(id) = self.client(number)?.id() else {
             return Ok(Some("(the client has no id)".to_owned()));
