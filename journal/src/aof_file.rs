@@ -533,7 +533,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
             if !self.prepare(aof, waiting) {
                 return ControlFlow::Break(());
             }
-            self.append(aof, &piece.bytes, &piece.ends)?;
+            self.append(aof, &piece.bytes, piece.ends())?;
         } else if waiting == Waiting::IsForThis {
             self.cut(aof);
         } else {

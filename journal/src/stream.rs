@@ -48,16 +48,36 @@ pub struct Piece {
     pub last: Ticket,
     /// The commands of whole units. None at a cut.
     pub bytes: Bytes,
-    /// The ends of the units in `bytes`. None at a cut.
-    pub ends: Box<[usize]>,
+    ends: Ends,
     /// The memory that the stream has allocated up to and with this piece, in bytes.
     allocated_bytes: u64,
 }
 
+/// The ends of a piece's units. A piece of one unit is frequent, and needs no allocation for them.
+#[derive(Debug)]
+enum Ends {
+    One(usize),
+    Any(Box<[usize]>),
+}
+
+impl Ends {
+    fn of(ends: &[usize]) -> Self {
+        if let &[end] = ends { Ends::One(end) } else { Ends::Any(ends.into()) }
+    }
+}
+
 impl Piece {
+    /// The ends of the units in [`bytes`](Self::bytes). None at a cut.
+    pub fn ends(&self) -> &[usize] {
+        match &self.ends {
+            Ends::One(end) => std::slice::from_ref(end),
+            Ends::Any(ends) => ends,
+        }
+    }
+
     /// Whether the stream is cut here: a snapshot has everything before it.
     pub fn is_cut(&self) -> bool {
-        self.ends.is_empty()
+        self.ends().is_empty()
     }
 
     /// The place after it.
@@ -183,11 +203,11 @@ impl Merger {
             Merged::All | Merged::Enough => return false,
             Merged::UpToCut => {
                 self.pen.pass_cut(intake);
-                self.push(Bytes::new(), Box::default(), 0);
+                self.push(Bytes::new(), Ends::of(&[]), 0);
             }
             Merged::UpToLong => {
                 let (bytes, n_allocated) = self.pen.take_long(intake);
-                let ends = Box::new([bytes.len()]);
+                let ends = Ends::One(bytes.len());
                 self.push(bytes, ends, n_allocated);
             }
         }
@@ -199,8 +219,9 @@ impl Merger {
         self.pen.discard(intake);
     }
 
-    fn push(&mut self, bytes: Bytes, ends: Box<[usize]>, n_allocated: usize) {
-        let n_bytes_beside = size_of::<Link>() + size_of_val(&*ends);
+    fn push(&mut self, bytes: Bytes, ends: Ends, n_allocated: usize) {
+        let n_of_ends = if let Ends::Any(ends) = &ends { size_of_val(&**ends) } else { 0 };
+        let n_bytes_beside = size_of::<Link>() + n_of_ends;
         self.allocated_bytes += (n_allocated + n_bytes_beside) as u64;
         let piece = Piece {
             start: self.lsn,
@@ -226,11 +247,11 @@ struct Room {
 
 impl Room {
     /// The piece, if it has a unit.
-    fn take(&mut self) -> Option<(Bytes, Box<[usize]>)> {
+    fn take(&mut self) -> Option<(Bytes, Ends)> {
         if self.ends.is_empty() {
             return None;
         }
-        let ends = self.ends.as_slice().into();
+        let ends = Ends::of(&self.ends);
         self.ends.clear();
         let bytes = self.bytes.split().freeze();
         if bytes.len() > PIECE_BYTES {
@@ -343,7 +364,7 @@ mod tests {
     fn read_all(cursor: &mut Cursor) -> Vec<u8> {
         let mut read = Vec::new();
         while let Some(piece) = cursor.peek() {
-            assert_eq!((piece.start, piece.ends.last().copied()), (cursor.lsn(), Some(piece.bytes.len())));
+            assert_eq!((piece.start, piece.ends().last().copied()), (cursor.lsn(), Some(piece.bytes.len())));
             read.extend_from_slice(&piece.bytes);
             cursor.pass();
         }
