@@ -185,12 +185,11 @@ impl Parked {
     /// Ends the wait of a claimed node. Its places in the lines remain to be given up.
     pub fn give_up(&self, node: &mut Node<Job>, why: GaveUp, stats: &ThreadStats) {
         let command = command_lookup::next(&node.job).0;
-        let counts = &stats.commands[command.id.index()];
         let Job { session, commands, n_run, reply, .. } = &mut node.job;
         let start = reply.len();
         match why {
             GaveUp::TimedOut if self.is_visible() => {
-                counts.calls.add(1);
+                stats.ran(command.id, false);
                 // This is the reply whatever the command would have answered, as in Redis.
                 Reply::new(reply, session.resp).null_array();
             }
@@ -202,8 +201,7 @@ impl Parked {
                     session.exec_refusal = Some(error);
                     return;
                 }
-                counts.calls.add(1);
-                counts.failed.add(1);
+                stats.ran(command.id, true);
                 stats.error(&error.wire_text());
                 error.write(&mut Reply::new(reply, session.resp));
             }

@@ -278,13 +278,9 @@ impl Notes {
     fn tell(&mut self, session: &Session, thread: &ThreadState) {
         let stats = thread.stats();
         for &Done { command, has_failed, nanos, n_timed } in &self.ran {
-            let counts = &stats.commands[command.index()];
-            counts.calls.add(1);
+            stats.ran(command, has_failed);
             if n_timed > 0 {
                 stats.took(command, nanos, n_timed.into());
-            }
-            if has_failed {
-                counts.failed.add(1);
             }
         }
         self.ran.clear();

@@ -269,11 +269,9 @@ pub fn conclude(
     out: &mut Vec<u8>,
     thread: &ThreadState,
 ) {
-    let counts = &thread.stats().commands[command.id.index()];
-    counts.calls.add(1);
+    thread.stats().ran(command.id, outcome.is_err());
     if let Err(error) = outcome {
         out.truncate(start);
-        counts.failed.add(1);
         refuse(&error, session, out, thread);
     }
     if session.replies != Replies::On {

@@ -96,11 +96,9 @@ fn run_queued(
     {
         invalidations::note_reads(call.server, held, call.session, command.spec.keys, words);
     }
-    let counts = &call.stats.commands[command.id.index()];
-    counts.calls.add(1);
+    call.stats.ran(command.id, outcome.is_err());
     call.session.n_commands += 1;
     if let Err(error) = outcome {
-        counts.failed.add(1);
         call.stats.error(&error.wire_text());
         reply.truncate(start);
         error.write(reply);

@@ -336,7 +336,7 @@ impl Job {
             self.note_together(self.n_run..self.n_run + 1, taken, thread);
         }
         if std::mem::take(&mut self.was_counted) {
-            thread.stats().commands[self.commands[self.n_run].command.index()].calls.sub(1);
+            thread.stats().ran_in_vain(self.commands[self.n_run].command);
         }
         self.was_shown = false;
         self.n_given_up = 0;

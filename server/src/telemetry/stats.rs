@@ -211,6 +211,21 @@ impl ThreadStats {
         self.lua_memory_limit.store(config.lua_memory_limit, Ordering::Relaxed);
     }
 
+    /// Counts a command that has run, and that its reply is an error.
+    #[inline(always)]
+    pub fn ran(&self, command: CommandId, has_failed: bool) {
+        let counts = &self.commands[command.index()];
+        counts.calls.add(1);
+        if has_failed {
+            counts.failed.add(1);
+        }
+    }
+
+    /// Takes back the count of a command that ran in vain and runs again.
+    pub fn ran_in_vain(&self, command: CommandId) {
+        self.commands[command.index()].calls.sub(1);
+    }
+
     /// Records that a command ran `n` times, for `nanos` each time.
     ///
     /// Commands that run where they were read are measured a batch at a time, and share its time evenly.

@@ -938,7 +938,7 @@ impl IoThread {
                 finish::show(command.spec.flags, turn.words(parsed), session, &self.worker.thread);
                 batch.leave_unmeasured(index);
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
-                stats.commands[command.id.index()].calls.add(1);
+                stats.ran(command.id, false);
                 session.n_commands += 1;
                 let mut node = connection.node.take().expect("here a moment ago");
                 node.job.push(command.id, turn.words(parsed), None);
