@@ -97,6 +97,10 @@ pub trait DiskFile: Clone + Send {
     /// # Errors
     /// The system's error.
     fn sync(&self) -> io::Result<()>;
+
+    /// Releases the lock that tells other servers that this process writes the file. Clones lose it, too: one
+    /// may be in a sync that began before the file was closed.
+    fn release(&self) {}
 }
 
 /// Opens a regular file for reading.
@@ -294,5 +298,10 @@ impl DiskFile for Arc<File> {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn release(&self) {
+        // A file without a lock stays without one.
+        let _ = flock(&**self, FlockOperation::Unlock);
     }
 }

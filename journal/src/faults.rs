@@ -227,4 +227,8 @@ impl<F: DiskFile> DiskFile for Faulty<F> {
         self.faults.check(Operation::Sync)?;
         self.of.sync()
     }
+
+    fn release(&self) {
+        self.of.release();
+    }
 }

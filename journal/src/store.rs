@@ -12,7 +12,7 @@
 //! thread with [`Aof::current`] syncs the appended data. A thread that must not wait for that sync must not
 //! append meanwhile.
 
-use std::io;
+use std::{io, ops::Deref};
 
 use crate::{
     disk::{Disk, DiskFile},
@@ -37,13 +37,13 @@ pub struct End {
     pub offset: u64,
 }
 
-/// An AOF to which commands are appended.
+/// An AOF to which commands are appended. After it is dropped, other servers may write its files.
 pub struct Aof<D: Disk> {
     disk: D,
     /// The beginning of the names of its files.
     name: String,
     manifest: Manifest,
-    file: D::File,
+    file: Written<D::File>,
     /// The offset of the next frame.
     end: u64,
     /// The offset up to which space is reserved.
@@ -65,6 +65,23 @@ pub struct Aof<D: Disk> {
     is_lost: bool,
     /// A buffer for frames.
     frames: Vec<u8>,
+}
+
+/// The file that this process writes, as long as it does.
+struct Written<F: DiskFile>(F);
+
+impl<F: DiskFile> Deref for Written<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.0
+    }
+}
+
+impl<F: DiskFile> Drop for Written<F> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
 }
 
 /// Reads the manifest in a folder, if there is one.
@@ -184,7 +201,7 @@ impl<D: Disk> Aof<D> {
             disk,
             name: name.to_owned(),
             manifest,
-            file,
+            file: Written(file),
             end,
             reserved: 0,
             framer,
@@ -216,7 +233,7 @@ impl<D: Disk> Aof<D> {
 
     /// The current increment's file, for another thread to sync.
     pub fn current(&self) -> D::File {
-        self.file.clone()
+        self.file.0.clone()
     }
 
     /// Notes that the stream is known to be on disk up to `offset`.
@@ -286,7 +303,7 @@ impl<D: Disk> Aof<D> {
             };
             let last = self.manifest.increments.last().expect("it is written to");
             self.disk.rename(&aside, &last.name)?;
-            (self.file, self.end, self.reserved, self.framer) = (file, n_bytes, 0, framer);
+            (self.file, self.end, self.reserved, self.framer) = (Written(file), n_bytes, 0, framer);
             self.touched = 0;
         }
         self.is_name_unsynced = true;
@@ -374,7 +391,7 @@ impl<D: Disk> Aof<D> {
             }
             return Err(unwritten.error);
         }
-        (self.file, self.end) = begun;
+        (self.file, self.end) = (Written(begun.0), begun.1);
         (self.manifest, self.framer, self.reserved, self.is_fresh) = (manifest, framer, 0, true);
         (self.is_aside, self.is_lost, self.is_manifest_unsure, self.touched) = (is_aside, false, false, 0);
         self.has_grown = false;
@@ -438,7 +455,7 @@ impl<D: Disk> Aof<D> {
             self.file.sync()?;
             self.framer.safe = self.framer.offset;
             // A full disk may have no space for the anchor, or for a part of it.
-            self.end += write_anchor(&self.file, self.end, &mut self.framer).unwrap_or(0);
+            self.end += write_anchor(&*self.file, self.end, &mut self.framer).unwrap_or(0);
             may_be_longer = true;
         }
         if may_be_longer {

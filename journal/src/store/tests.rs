@@ -224,3 +224,19 @@ fn an_increment_begins_with_the_time_if_that_is_told_before_anything_is_appended
     }
     assert_eq!(start(&disk).0, [0]);
 }
+
+/// A thread may still be in a sync of a file that is closed. It must not keep the folder from the next server.
+#[test]
+fn a_closed_file_is_not_locked_although_a_sync_still_has_it() {
+    let path = std::env::temp_dir().join(format!("braid-closed-{}", std::process::id()));
+    std::fs::create_dir(&path).expect("the folder is new");
+    let locked = || crate::disk::Folder::locked(path.clone(), NAME);
+    let aof = Aof::open(locked().expect("nobody has it"), NAME, None).expect("the disk is well");
+    let current = aof.current();
+    let refused = locked().map(|_| ()).expect_err("it is written to");
+    assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+    aof.close().expect("the disk is well");
+    locked().expect("it is closed");
+    current.sync().expect("the file is still there");
+    std::fs::remove_dir_all(&path).expect("it was made here");
+}

@@ -17,6 +17,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     process::Command,
     sync::{
         Mutex,
@@ -450,9 +451,12 @@ fn what_was_promised_outlives_every_kill() {
         std::thread::scope(|scope| {
             let life = &life;
             life.begin(scope, &server, &mut dice);
-            disturb(life, client, level, (&mut dice, n_steps));
+            let disturbed =
+                catch_unwind(AssertUnwindSafe(|| disturb(life, client, level, (&mut dice, n_steps))));
+            // In any case, or the clients would work for ever.
             life.is_over.store(true, SeqCst);
             server.kill();
+            disturbed.unwrap_or_else(|panic| resume_unwind(panic));
         });
         before = Some(life.known.into_inner().expect("nobody panics with it"));
     }
