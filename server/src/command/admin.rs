@@ -647,7 +647,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     if has_changed {
         server.set_default_password(password.as_deref(), call.table, call.session, call.thread);
     }
-    if let Some(held) = &mut call.held {
+    if let Some(held) = call.access.held() {
         events::settle(server, held);
     }
     server.limit_clients(call.thread);
@@ -1434,7 +1434,7 @@ fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
 
 fn debug_observed_shards(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
-    let held = call.held.as_mut().expect("all shards are held");
+    let held = call.access.expect_held();
     let ids = held.ids().to_vec();
     reply.integer(ids.into_iter().filter(|&id| held.shard(id).has_observers()).count() as i64);
     Ok(())

@@ -29,6 +29,34 @@ use crate::{
     telemetry::stats::ThreadStats,
 };
 
+/// The shards that a command may use.
+pub enum Access<'a, 'h> {
+    /// None: it uses no key.
+    None,
+    /// The shards that are held for it.
+    Held(&'a mut Held<'h, Job>),
+    /// A shard of its own with the shared values of its keys: it is [offloaded](crate::run::offload).
+    Detached(&'a mut Shard),
+}
+
+impl<'h> Access<'_, 'h> {
+    /// The held shards, if there are any.
+    pub fn held(&mut self) -> Option<&mut Held<'h, Job>> {
+        match self {
+            Access::Held(held) => Some(held),
+            Access::None | Access::Detached(_) => None,
+        }
+    }
+
+    /// The held shards of a command whose row asks for some.
+    ///
+    /// # Panics
+    /// If none are held.
+    pub fn expect_held(&mut self) -> &mut Held<'h, Job> {
+        self.held().expect("the shards that a row asks for are held")
+    }
+}
+
 /// The access of a command that is not confined to one shard.
 pub struct Call<'a, 'h> {
     /// The command table.
@@ -37,10 +65,8 @@ pub struct Call<'a, 'h> {
     pub server: &'a Server,
     /// The client's session.
     pub session: &'a mut Session,
-    /// The shards that are held for the command, if it declared any.
-    pub held: Option<&'a mut Held<'h, Job>>,
-    /// The shard that replaces the held ones if the command is [offloaded](crate::run::offload).
-    pub offloaded: Option<&'a mut Shard>,
+    /// The shards that it may use.
+    pub access: Access<'a, 'h>,
     /// The command's time.
     pub now: Millis,
     /// The thread that runs it.
@@ -57,8 +83,6 @@ pub struct Call<'a, 'h> {
     pub n_in_transaction: Option<usize>,
     /// The scripts, functions and configuration of that transaction, after their first use.
     pub definitions: Option<Box<Definitions>>,
-    /// Whether it turned out to be too much work for a hold. Then it has changed nothing.
-    pub is_too_much: bool,
     /// Whether it is called by a script.
     pub is_in_script: bool,
     /// Whether monitoring clients have already received it.
@@ -79,6 +103,8 @@ pub enum GaveUp {
     Waits(Box<Wait>),
     /// It takes too long for an I/O thread.
     TooLong,
+    /// It is too much work for a hold.
+    TooMuch,
     /// The server's last snapshot has been cut, and would lack the command's changes.
     Ending,
 }
@@ -96,8 +122,7 @@ impl<'a> Call<'a, '_> {
             table,
             server,
             session,
-            held: None,
-            offloaded: None,
+            access: Access::None,
             now,
             thread,
             stats: thread.stats(),
@@ -106,7 +131,6 @@ impl<'a> Call<'a, '_> {
             waiting: Waiting::MayNot,
             n_in_transaction: None,
             definitions: None,
-            is_too_much: false,
             is_in_script: false,
             was_shown: false,
             gave_up: None,
@@ -132,12 +156,9 @@ impl Call<'_, '_> {
 
     /// Returns the shard of a key of the command, with another database selected.
     pub fn shard_in(&mut self, key: &Key<'_>, db: Db) -> &mut Shard {
-        let shard = match &mut self.offloaded {
-            Some(shard) => shard,
-            None => {
-                let held = self.held.as_mut().expect("a command that reaches for keys runs under a hold");
-                held.shard(key.routed.shard)
-            }
+        let shard = match &mut self.access {
+            Access::Detached(shard) => shard,
+            access => access.expect_held().shard(key.routed.shard),
         };
         shard.begin(db, self.now);
         shard
@@ -188,7 +209,7 @@ impl Call<'_, '_> {
 
     /// Lifts the limit of work under the hold.
     pub fn lift_limits(&mut self) {
-        if let Some(held) = &mut self.held {
+        if let Some(held) = self.access.held() {
             held.each_shard(Shard::lift_limit);
         }
     }
@@ -196,8 +217,7 @@ impl Call<'_, '_> {
     /// Calls `each` with every held shard, with database `db` selected.
     pub fn each_shard(&mut self, db: Db, mut each: impl FnMut(&mut Shard)) {
         let now = self.now;
-        let held = self.held.as_mut().expect("a command over all shards runs under their holds");
-        held.each_shard(|shard| {
+        self.access.expect_held().each_shard(|shard| {
             shard.begin(db, now);
             each(shard);
         });
@@ -207,7 +227,7 @@ impl Call<'_, '_> {
 impl Call<'_, '_> {
     /// Whether the command must run again: it waits, or it stopped before its end.
     pub fn must_run_again(&self) -> bool {
-        self.is_too_much || self.gave_up.is_some() || matches!(self.waiting, Waiting::Asked(_))
+        self.gave_up.is_some() || matches!(self.waiting, Waiting::Asked(_))
     }
 
     /// Makes the command wait. If it must not, writes the reply of a timeout.
@@ -269,7 +289,7 @@ impl Call<'_, '_> {
     /// A waiting command may be served under a hold without it. In that case the key has not been written and
     /// is skipped.
     pub fn shard_if_held(&mut self, key: &Key<'_>) -> Option<&mut Shard> {
-        let is_held = self.held.as_ref().is_none_or(|held| held.has(key.routed.shard));
+        let is_held = self.access.held().is_none_or(|held| held.has(key.routed.shard));
         is_held.then(|| self.shard_of(key))
     }
 

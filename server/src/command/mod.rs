@@ -63,7 +63,7 @@ pub(crate) use acl::{
     count_denial, entry_of, error_in_script, error_in_transaction, note_denial, note_refused_certificate,
 };
 pub(crate) use admin::{NOT_LOGGED, turns_log_on, write_synced};
-pub use call::{Call, GaveUp};
+pub use call::{Access, Call, GaveUp};
 pub(crate) use client::{UNBLOCKED, describe as describe_client};
 pub(crate) use handshake::rest_after;
 pub(crate) use info::text as info_text;

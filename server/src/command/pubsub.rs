@@ -244,8 +244,8 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
     if kind == TopicKind::ShardChannel && call.n_in_transaction.is_some() {
         return Err(CommandError::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
-    let Call { server, session, held, thread, .. } = call;
-    let held = held.as_mut().expect("who subscribes holds the channels' shards");
+    let Call { server, session, access, thread, .. } = call;
+    let held = access.expect_held();
     session.ask(Request::ReadNotifications);
     for name in args.rest() {
         if let Some(name) = session.record.topics.add(kind, name) {
@@ -341,9 +341,9 @@ fn stop_monitoring(call: &mut Call<'_, '_>) {
 
 /// Ends a subscription, if there is one.
 fn leave(call: &mut Call<'_, '_>, kind: TopicKind, name: &[u8]) {
-    let Call { server, session, held, thread, .. } = call;
+    let Call { server, session, access, thread, .. } = call;
     let Some(name) = session.record.topics.remove(kind, name) else { return };
-    let held = held.as_mut().expect("who unsubscribes holds the channels' shards");
+    let held = access.expect_held();
     if let Some(channel) = kind.channel_kind() {
         leave_channel(server, held, channel, &name, session.origin.thread);
     }
@@ -408,8 +408,8 @@ fn confirm(reply: &mut Reply<'_>, session: &Session, title: &str, kind: TopicKin
 fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, kind: ChannelKind) -> Outcome {
     let channel = args.key()?;
     let payload = args.next()?;
-    let Call { server, session, held, thread, .. } = call;
-    let held = held.as_mut().expect("who publishes holds the channel's shard");
+    let Call { server, session, access, thread, .. } = call;
+    let held = access.expect_held();
     let audience = held.shard(channel.routed.shard).audience(kind, channel.bytes);
     let publisher = session.record.id;
     let notification = |to, notification| thread.notify(to, notification);
@@ -454,7 +454,7 @@ fn count_subscribers(
     reply.array(args.remaining() * 2);
     while !args.is_empty() {
         let channel = args.key()?;
-        let held = call.held.as_mut().expect("who asks for subscribers holds the channels' shards");
+        let held = call.access.expect_held();
         let audience = held.shard(channel.routed.shard).audience(kind, channel.bytes);
         reply.bulk(channel.bytes);
         reply.integer(audience.map_or(0, |audience| audience.len()) as i64);

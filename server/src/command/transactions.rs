@@ -147,7 +147,7 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
 
 /// Ends some of the client's watches. Returns whether none are left; if not, the command runs again.
 pub(crate) fn forget_own_watches_in_parts(call: &mut Call<'_, '_>) -> bool {
-    let Some(held) = call.held.as_deref_mut() else { return true };
+    let Some(held) = call.access.held() else { return true };
     let written = &call.session.record.is_watch_lost;
     let part = call.session.watched.take_last(PART_KEYS);
     unwatch_keys(&part, written, held, call.now);
@@ -164,7 +164,7 @@ pub(crate) fn forget_own_watches_in_parts(call: &mut Call<'_, '_>) -> bool {
 
 /// Ends all watches of the client.
 pub(crate) fn forget_own_watches(call: &mut Call<'_, '_>) {
-    if let Some(held) = call.held.as_deref_mut() {
+    if let Some(held) = call.access.held() {
         forget_watches(call.session, held, call.now);
     }
 }

@@ -34,7 +34,7 @@ use braid_storage::{
 use crate::{
     catalog::{Denial, Flags, KeyUse},
     client::node::{Job, Offload, PinnedKey, Task},
-    command::{Call, TABLE},
+    command::{Access, Call, TABLE},
     observe::{events, hearers, invalidations},
     run::{
         blocking, command_lookup,
@@ -219,8 +219,10 @@ pub fn work(node: &mut Node<Job>, thread: &mut ThreadState) {
 fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
     let delegated = commands[*n_run];
-    let mut call =
-        Call { offloaded: Some(shard), ..Call::of_session(&TABLE, thread.server(), session, *now, thread) };
+    let mut call = Call {
+        access: Access::Detached(shard),
+        ..Call::of_session(&TABLE, thread.server(), session, *now, thread)
+    };
     let began = Instant::now();
     requests.prepare_handover();
     requests.handing_over(*n_run, |words| {

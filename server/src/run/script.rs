@@ -558,8 +558,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
                 return Ok(false);
             }
         }
-        let Call { held, session, server, now, .. } = &mut *self.call;
-        let held = held.as_mut().expect("a script runs under a hold");
+        let Call { access, session, server, now, .. } = &mut *self.call;
+        let held = access.expect_held();
         let shard = held.shard(id);
         shard.start_at(*now, || server.clock.now());
         if session.no_touch {
@@ -601,8 +601,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
     /// Makes tracking remember the keys that a command has read.
     #[cold]
     fn note_reads(&mut self, command: &Registered, words: Words<'_>) {
-        let Call { session, held, server, .. } = &mut *self.call;
-        let held = held.as_mut().expect("a script runs under a hold");
+        let Call { session, access, server, .. } = &mut *self.call;
+        let held = access.expect_held();
         invalidations::note_reads(server, held, session, command.spec.keys, words);
     }
 
@@ -654,8 +654,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if !matches!(command.spec.work, Work::Grows { .. }) || self.met_long_work {
             return Ok(());
         }
-        let Call { session, held, server, now, .. } = &mut *self.call;
-        let held = held.as_mut().expect("a script runs under a hold");
+        let Call { session, access, server, now, .. } = &mut *self.call;
+        let held = access.expect_held();
         let mut look = Look::at_held(held, session.db, *now);
         self.met_long_work =
             !Budget::is_short_in_script(&mut look, server.keyspace.router(), command, words, first);
@@ -675,8 +675,8 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
             return Ok(());
         }
         let may_give_up = self.may_give_up();
-        let Call { session, held, server, .. } = &mut *self.call;
-        let held = held.as_mut().expect("a script runs under a hold");
+        let Call { session, access, server, .. } = &mut *self.call;
+        let held = access.expect_held();
         if may_give_up {
             if gates::has_lines(held)
                 && let Some(pinned) = blocking::pinned_key(server, session, command, words, held)
@@ -787,7 +787,7 @@ fn has_effect(command: &Registered) -> bool {
 }
 
 fn held_of<'c, 'h>(call: &'c mut Call<'_, 'h>) -> &'c mut Held<'h, Job> {
-    call.held.as_mut().expect("a script runs under a hold")
+    call.access.expect_held()
 }
 
 impl Host for Running<'_, '_, '_> {

@@ -18,7 +18,7 @@ use crate::{
         session::{Replies, Session},
         sweep::{Step, Sweep},
     },
-    command::{self, Call, Log, Registered, Run, TABLE},
+    command::{self, Access, Call, GaveUp, Log, Registered, Run, TABLE},
     observe::invalidations,
     random,
     run::{
@@ -40,9 +40,9 @@ pub fn execute(
     if call.server.durability.aof.holds_back_reads() {
         logging::await_what_was_read(call, command, words);
     }
-    let is_logged = match &call.offloaded {
-        Some(shard) => shard.is_logged(),
-        None => call.server.durability.is_recording(),
+    let is_logged = match &call.access {
+        Access::Detached(shard) => shard.is_logged(),
+        Access::None | Access::Held(_) => call.server.durability.is_recording(),
     };
     if !is_logged {
         return run(call, command, words, first, reply);
@@ -111,7 +111,7 @@ fn run(
 
 #[cold]
 fn tell_so_far(call: &mut Call<'_, '_>) {
-    if let Some(held) = &mut call.held
+    if let Some(held) = call.access.held()
         && gates::is_observed(held)
     {
         serve::tell_observers_so_far(held, call.thread);
@@ -121,7 +121,7 @@ fn tell_so_far(call: &mut Call<'_, '_>) {
 /// Names the author of later changes, in case shards are observed only now.
 #[cold]
 fn set_author(call: &mut Call<'_, '_>) {
-    if let Some(held) = &mut call.held
+    if let Some(held) = call.access.held()
         && gates::is_observed(held)
     {
         invalidations::set_author(held, call.session.record.id);
@@ -131,7 +131,7 @@ fn set_author(call: &mut Call<'_, '_>) {
 /// Runs a sweep from start to end with all shards held, between MULTI and EXEC.
 fn run_sweep_whole(call: &mut Call<'_, '_>, command: &'static Registered, sweep: &mut Sweep) {
     let now = call.now;
-    let held = call.held.as_mut().expect("a sweep in a transaction holds all shards");
+    let held = call.access.expect_held();
     loop {
         let Some(id) = sweep.shard_to_visit(&call.server.keyspace) else { return };
         let shard = held.shard(id);
@@ -195,28 +195,29 @@ pub fn answer(
     let start = out.len();
     let limit = thread.stats().output_limit.load(Ordering::Relaxed);
     // An offloaded command counts when its result has been stored.
-    let is_offloaded = call.offloaded.is_some();
+    let is_offloaded = matches!(call.access, Access::Detached(_));
     let measured = match is_offloaded {
         true => Measured::begin_offloaded(thread),
         false => Measured::begin(command, call.session, thread),
     };
     let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
-    let outcome = if call.held.is_some() || call.offloaded.is_some() {
-        // The caller catches a panic of work on shards while it still holds them.
-        execute(call, command, words, first, &mut reply)
-    } else {
-        survive(command, || execute(call, command, words, first, &mut reply))
-    };
-    if call.held.is_none() && call.offloaded.is_none() {
+    let outcome = if let Access::None = call.access {
+        let outcome = survive(command, || execute(call, command, words, first, &mut reply));
         // No end of a unit would do this here.
         logging::log_unit(thread);
+        outcome
+    } else {
+        // The caller catches a panic of work on shards while it still holds them.
+        execute(call, command, words, first, &mut reply)
+    };
+    if matches!(&outcome, Err(error) if error.is_too_much()) {
+        call.gave_up = Some(GaveUp::TooMuch);
     }
-    call.is_too_much = matches!(&outcome, Err(error) if error.is_too_much());
     if call.must_run_again() {
         return out.truncate(start);
     }
     if call.session.tracking.is_some() {
-        if let Some(held) = call.held.as_mut().filter(|_| command.reads_its_keys()) {
+        if let Some(held) = call.access.held().filter(|_| command.reads_its_keys()) {
             invalidations::note_reads(call.server, held, call.session, command.spec.keys, words);
         }
         end_caching(call.session, command);

@@ -92,7 +92,7 @@ fn run_queued(
     let outcome = step::execute(call, command, words, None, reply);
     if call.session.tracking.is_some()
         && command.reads_its_keys()
-        && let Some(held) = &mut call.held
+        && let Some(held) = call.access.held()
     {
         invalidations::note_reads(call.server, held, call.session, command.spec.keys, words);
     }

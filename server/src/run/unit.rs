@@ -34,7 +34,7 @@ use crate::{
         session::{Request, Session},
         waits::{Wait, Waiting},
     },
-    command::{Call, GaveUp, Look, Method, Registered, TABLE, Work},
+    command::{Access, Call, GaveUp, Look, Method, Registered, TABLE, Work},
     observe::invalidations,
     run::{
         blocking,
@@ -122,6 +122,7 @@ impl From<GaveUp> for Ended {
             GaveUp::Needs(route) => Ended::Needs(route),
             GaveUp::Waits(wait) => Ended::Waits(wait),
             GaveUp::TooLong => Ended::TooLong(Method::Held),
+            GaveUp::TooMuch => Ended::TooLong(Method::Pinned),
             GaveUp::Ending => Ended::Paused,
         }
     }
@@ -227,7 +228,7 @@ fn body(
         }
     }
     let mut call = Call {
-        held: Some(held),
+        access: Access::Held(held),
         routed,
         is_fetched,
         waiting: Waiting::May,
@@ -236,10 +237,6 @@ fn body(
     };
     let mark = Mark::here();
     step::answer(&mut call, command, words, first, out, thread);
-    if call.is_too_much {
-        mark.rewind();
-        return Ended::TooLong(Method::Pinned);
-    }
     if let Some(gave_up) = call.gave_up.take() {
         if !matches!(gave_up, GaveUp::BetweenParts) {
             mark.rewind();
