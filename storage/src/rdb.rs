@@ -27,12 +27,14 @@ mod writer;
 mod ziplist;
 mod zipmap;
 
+use std::cell::Cell;
+
 use crc::{CRC_64_REDIS, Crc, Table};
 
 use self::codes::{opcode, types};
 pub use self::{
     flaw::{Flaw, Malformed},
-    value_builder::Made,
+    value_builder::{Made, Unfinished},
 };
 pub(crate) use self::{
     reader::Reader,
@@ -133,11 +135,19 @@ pub fn restore(
     let value_type = reader.byte();
     let value_type = value_type.ok_or_else(|| reader.malformed())?;
     let (hasher, thresholds) = (keyspace.router().hasher(), keyspace.thresholds());
-    let making = Making { key: key.bytes, hasher, thresholds, now, deadline: None };
+    let making = Making {
+        key: key.bytes,
+        hasher,
+        thresholds,
+        now,
+        deadline: None,
+        onto: Cell::default(),
+        is_part: false,
+    };
     // Bytes after the value do not matter, as in Redis.
     match kinds::restore(value_type, &mut reader, &making) {
         Some(Made::Entry(entry)) => Ok(Some(entry)),
-        Some(Made::Over) => Ok(None),
+        Some(Made::Over | Made::Part(_)) => Ok(None),
         Some(Made::Empty) => Err(Malformed { at: reader.at(), flaw: Flaw::Empty }),
         None => Err(reader.malformed()),
     }

@@ -68,7 +68,7 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
             Item::Sizes(..) | Item::Other => {}
             Item::Entry(entry) => {
                 // At time zero nothing has expired.
-                let made = entry.build(&keyspace, Millis(0)).map_err(|malformed| FileError {
+                let made = entry.build(&keyspace, Millis(0), None).map_err(|malformed| FileError {
                     offset: entry.offset,
                     key: Some(entry.key.to_vec()),
                     problem: Problem::Value(malformed),

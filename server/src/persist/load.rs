@@ -25,7 +25,7 @@ use braid_storage::{
     Db, Key, Keyspace, Routed, Router, Shard, ShardId,
     coordinator::Held,
     rdb::{
-        Checksums, Made,
+        Checksums, Made, Unfinished,
         file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
     },
     table::flush_retired,
@@ -198,8 +198,17 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
             outlets.push(Outlet { batch: Batch::default(), to: outlet });
         }
         let libraries = Vec::new();
-        let mut reading =
-            Reading { server, now, making, n_owned, outlets, given_back, libraries, n_expired: 0 };
+        let mut reading = Reading {
+            server,
+            now,
+            making,
+            n_owned,
+            outlets,
+            given_back,
+            libraries,
+            n_expired: 0,
+            so_far: None,
+        };
         let read = reading.run(file, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
         // The builders end when the senders of batches are dropped.
@@ -273,6 +282,8 @@ struct Reading<'s> {
     given_back: Receiver<Batch>,
     libraries: Vec<Vec<u8>>,
     n_expired: u64,
+    /// The parts of the present value that are built.
+    so_far: Option<Unfinished>,
 }
 
 impl Reading<'_> {
@@ -280,6 +291,7 @@ impl Reading<'_> {
         let checks =
             self.server.config.load().rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
         let mut reader = SnapshotReader::new(file, total, checks)?;
+        reader.divide();
         let (mut db, mut noted, mut every_second) = (Db(0), 0, EverySecond::default());
         loop {
             let offset = reader.offset();
@@ -340,11 +352,17 @@ impl Reading<'_> {
     /// Puts an entry into the batch of its builder.
     fn take(&mut self, db: Db, entry: &RawEntry<'_>) -> Result<(), Why> {
         if entry.has_expired(self.making.as_of) {
-            self.n_expired += 1;
+            self.n_expired += u64::from(!entry.is_part);
             return Ok(());
         }
-        if !entry.apart.is_empty() || entry.value.len() >= LARGE_BYTES {
-            let made = self.making.build(entry)?;
+        if entry.is_part {
+            if let Made::Part(so_far) = self.making.build(entry, self.so_far.take())? {
+                self.so_far = Some(so_far);
+            }
+            return Ok(());
+        }
+        if self.so_far.is_some() || !entry.apart.is_empty() || entry.value.len() >= LARGE_BYTES {
+            let made = self.making.build(entry, self.so_far.take())?;
             return self.take_built(db, entry.key.to_vec(), made, entry.recency, entry.offset);
         }
         let routed = self.server.keyspace.router().route(&entry.key);
@@ -406,8 +424,8 @@ struct Making<'s> {
 }
 
 impl Making<'_> {
-    fn build(&self, raw: &RawEntry<'_>) -> Result<Made, Why> {
-        raw.build(self.keyspace, self.as_of).map_err(|malformed| {
+    fn build(&self, raw: &RawEntry<'_>, onto: Option<Unfinished>) -> Result<Made, Why> {
+        raw.build(self.keyspace, self.as_of, onto).map_err(|malformed| {
             // Several threads may find a malformed value. The error that ends the loading names the first.
             let (shown, offset, path) = (log::shown(&raw.key), raw.offset, self.path.display());
             warning!("The key '{shown}' at byte {offset} of {path} is refused: {malformed} of its value");
@@ -463,8 +481,17 @@ impl Builder<'_> {
             let (value, behind) = behind.split_at(cut.value_len);
             rest = behind;
             let &Cut { db, routed, deadline, recency, value_type, offset, .. } = cut;
-            let raw = RawEntry { key: key.into(), deadline, recency, value_type, value, apart: &[], offset };
-            let made = self.making.build(&raw)?;
+            let raw = RawEntry {
+                key: key.into(),
+                deadline,
+                recency,
+                value_type,
+                value,
+                apart: &[],
+                is_part: false,
+                offset,
+            };
+            let made = self.making.build(&raw, None)?;
             self.put((db, &Key { bytes: key, routed }), made, recency, offset, tally)?;
         }
         Ok(())
@@ -487,6 +514,7 @@ impl Builder<'_> {
                 tally.n_keys += 1;
             }
             Made::Over => tally.n_over += 1,
+            Made::Part(_) => unreachable!("parts are put together before they are put anywhere"),
             Made::Empty => {
                 if self.making.n_empty.fetch_add(1, Ordering::Relaxed) < EMPTY_TOLD_MAX {
                     let (shown, path) = (log::shown(key.bytes), self.making.path.display());

@@ -387,7 +387,11 @@ fn config_set_says_that_the_file_cannot_be_begun_and_keeps_nobody_waiting() {
         if leaves {
             assert_eq!(ask(&mut control, "CLIENT KILL TYPE normal SKIPME yes"), ":2");
             other = server.connect();
+            // Held once more, so that the file is seen before it is removed.
+            fail(&mut control, "SYNC", "HOLD");
             fail(&mut control, "CREATE", "NONE");
+            until("the file is begun", || !home.parts(".incr.aof").is_empty());
+            fail(&mut control, "SYNC", "NONE");
             until("what was begun for nobody is removed", || home.parts(".incr.aof").is_empty());
             assert_eq!(ask(&mut control, "CONFIG GET appendonly"), "[\"appendonly\" \"no\"]");
             fail(&mut control, "CREATE", "HOLD");

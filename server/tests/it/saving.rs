@@ -55,7 +55,7 @@ fn contents(path: &Path) -> Contents {
         match reader.next_item().expect("the snapshot is whole") {
             Item::Select(selected) => db = selected as u32,
             Item::Entry(raw) => {
-                let made = raw.build(&keyspace, Millis(0)).expect("it is a value");
+                let made = raw.build(&keyspace, Millis(0), None).expect("it is a value");
                 let entry = made.into_entry().expect("it has not expired");
                 let held = match entry.as_ref().bytes().filter(|_| n_elements(entry.as_ref()).is_none()) {
                     Some(text) => Held::Text(text.to_vec()),

@@ -25,7 +25,7 @@ fn read(bytes: &[u8], keyspace: &Keyspace) -> Option<(BTreeMap<Vec<u8>, String>,
     loop {
         match reader.next_item().ok()? {
             Item::Entry(raw) => {
-                let Some(entry) = raw.build(keyspace, NOW).ok()?.into_entry() else { continue };
+                let Some(entry) = raw.build(keyspace, NOW, None).ok()?.into_entry() else { continue };
                 let mut encoded = Vec::new();
                 assert!(encode_entry(&mut encoded, entry.as_ref(), raw.recency, NOW));
                 writer.entries(&encoded).expect("a vector takes all");

@@ -30,6 +30,19 @@ pub(super) mod types {
     pub const HASH_TRIPLES_EARLY: u8 = 23;
     pub const HASH_WITH_DEADLINES: u8 = 24;
     pub const HASH_TRIPLES: u8 = 25;
+
+    /// The types whose values are elements one after the other, so that any number of them can be read first.
+    pub const DIVISIBLE: &[u8] = &[
+        LIST,
+        LIST_OF_ZIPLISTS,
+        LIST_OF_LISTPACKS,
+        SET,
+        HASH,
+        HASH_WITH_DEADLINES,
+        HASH_WITH_DEADLINES_EARLY,
+        SORTED_SET,
+        SORTED_SET_OF_TEXTS,
+    ];
 }
 
 /// The codes that stand in place of a type in a whole file.

@@ -6,7 +6,7 @@ use super::{
     codes::types,
     flaw::Flaw,
     reader::{self, Reader},
-    value_builder::{Made, Making},
+    value_builder::{Made, Making, Unfinished},
     walk::{self, Parts, Stop},
     writer,
 };
@@ -56,7 +56,10 @@ pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
 /// all of it is there, so it keeps the sign of zeros if it stays large; one that was packed keeps what is in
 /// it.
 pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
-    let mut gathered = Gathered::new(&Router::unsharded(making.hasher));
+    let mut gathered = match making.onto.take() {
+        Some(Unfinished::Members(gathered)) => gathered,
+        _ => Gathered::new(&Router::unsharded(making.hasher)),
+    };
     let mut add = |member: &[u8], score: f64| match score.is_nan() {
         true => Err(Flaw::NotANumber),
         false if gathered.insert(member, score) => Ok(()),
@@ -83,6 +86,9 @@ pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Optio
             ZeroSign::Kept
         }
     };
+    if making.is_part {
+        return Some(Made::Part(Unfinished::Members(gathered)));
+    }
     let made = gathered.sort().into_entry_with(zero_sign, making.key, making.thresholds);
     Some(made.map_or(Made::Empty, Made::Entry))
 }

@@ -10,6 +10,7 @@ use crate::{
     hash::{KeyHasher, Router},
     ledger::Ledger,
     published::Published,
+    sorted_set::Gathered,
     table::Table,
     tear_guard::Marks,
     thresholds::Thresholds,
@@ -29,6 +30,18 @@ pub struct Making<'a> {
     pub now: Millis,
     /// The key's deadline, if it is known beforehand: then a string need not be made again for it.
     pub deadline: Option<Deadline>,
+    /// The parts of the value before these bytes.
+    pub onto: Cell<Option<Unfinished>>,
+    /// Whether further parts follow.
+    pub is_part: bool,
+}
+
+/// A value of which some parts are made.
+pub enum Unfinished {
+    /// An entry with the elements so far.
+    Entry(EntryBox),
+    /// The members of a sorted set, which are sorted when all are there.
+    Members(Gathered),
 }
 
 /// The result of well-formed bytes.
@@ -39,6 +52,8 @@ pub enum Made {
     Over,
     /// Nothing: there is no element. Versions of Redis with faults have written such values.
     Empty,
+    /// A part of an entry, as it was asked for.
+    Part(Unfinished),
 }
 
 impl Made {
@@ -46,7 +61,7 @@ impl Made {
     pub fn into_entry(self) -> Option<EntryBox> {
         match self {
             Made::Entry(entry) => Some(entry),
-            Made::Over | Made::Empty => None,
+            Made::Over | Made::Empty | Made::Part(_) => None,
         }
     }
 }
@@ -68,7 +83,12 @@ impl Making<'_> {
         let Bench { table, ledger } = &mut *bench;
         let place = table.router().place(self.key);
         let mut marks = Marks::default();
-        let slot = table.insert(T::empty(self.key), place);
+        let so_far = match self.onto.take() {
+            Some(Unfinished::Entry(entry)) => entry,
+            Some(Unfinished::Members(_)) => unreachable!("only sorted sets are gathered"),
+            None => T::empty(self.key),
+        };
+        let slot = table.insert(so_far, place);
         let at = (Db::default(), Millis(0));
         let mut value = ValueMut::<T>::new(slot, ledger, &mut marks, self.thresholds, at, Event::Made);
         fill(&mut value)?;
@@ -77,12 +97,18 @@ impl Making<'_> {
             bench.put_back();
             return Some(Made::Empty);
         }
-        value.set_now(self.now);
-        expire(&mut value);
+        if !self.is_part {
+            value.set_now(self.now);
+            expire(&mut value);
+        }
         drop(value);
         let made = table.find_mut(self.key, place).map(|slot| slot.remove());
         bench.put_back();
-        Some(made.map_or(Made::Over, Made::Entry))
+        Some(match made {
+            None => Made::Over,
+            Some(entry) if self.is_part => Made::Part(Unfinished::Entry(entry)),
+            Some(entry) => Made::Entry(entry),
+        })
     }
 }
 

@@ -30,6 +30,12 @@ pub trait Parts {
     fn bytes(&mut self, n: usize) -> Result<(), Stop>;
     /// A number as it was written before there were binary ones.
     fn double_in_text(&mut self) -> Result<(), Stop>;
+    /// The number of elements that follow.
+    fn count(&mut self) -> Result<u64, Stop> {
+        self.len()
+    }
+    /// Notes that one of these elements has been passed.
+    fn passed_element(&mut self) {}
 }
 
 /// `n` lengths.
@@ -43,8 +49,9 @@ pub fn repeated<'p>(
     parts: &mut (dyn Parts + 'p),
     mut each: impl FnMut(&mut (dyn Parts + 'p)) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
-    for _ in 0..parts.len()? {
+    for _ in 0..parts.count()? {
         each(parts)?;
+        parts.passed_element();
     }
     Ok(())
 }
@@ -69,17 +76,39 @@ pub struct Walker<'a> {
     /// How many strings stand apart, and how many of them it has passed; nothing if very long strings are
     /// parts like others.
     apart: Option<(usize, usize)>,
+    elements: Elements,
+}
+
+/// The elements over which a walk has come. Only those of the last count are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Elements {
+    /// The place of their number.
+    pub count_at: usize,
+    /// Their number.
+    pub count: u64,
+    /// The place of the first.
+    pub start: usize,
+    /// The number of those that were passed, the place after the last of these, and the number of strings
+    /// before that place that stand apart.
+    pub n_passed: u64,
+    pub end: usize,
+    pub n_apart: usize,
 }
 
 impl<'a> Walker<'a> {
     /// A walk from the first byte on.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, apart: None }
+        Self { bytes, at: 0, apart: None, elements: Elements::default() }
     }
 
     /// A walk over a record of which `n_apart` strings stand apart. It stops before the next very long one.
     pub fn setting_apart(bytes: &'a [u8], n_apart: usize) -> Self {
-        Self { bytes, at: 0, apart: Some((n_apart, 0)) }
+        Self { apart: Some((n_apart, 0)), ..Self::new(bytes) }
+    }
+
+    /// The elements of the value's last count.
+    pub fn elements(&self) -> Elements {
+        self.elements
     }
 
     /// The number of bytes that it has walked over.
@@ -205,5 +234,19 @@ impl Parts for Walker<'_> {
     fn double_in_text(&mut self) -> Result<(), Stop> {
         let len = self.byte()?;
         if len < double_text::NAN { self.bytes(len.into()) } else { Ok(()) }
+    }
+
+    fn count(&mut self) -> Result<u64, Stop> {
+        let count_at = self.at;
+        let count = self.len()?;
+        self.elements = Elements { count_at, count, start: self.at, end: self.at, ..Elements::default() };
+        Ok(count)
+    }
+
+    #[inline]
+    fn passed_element(&mut self) {
+        self.elements.n_passed += 1;
+        self.elements.end = self.at;
+        self.elements.n_apart = self.apart.map_or(0, |(_, n_passed)| n_passed);
     }
 }

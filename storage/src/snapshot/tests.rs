@@ -1,5 +1,6 @@
 //! A shard that is changed at random while it is saved gives its contents at the cut, each key once.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use super::*;
@@ -207,6 +208,8 @@ impl World {
                 thresholds: self.keyspace.thresholds(),
                 now: Millis(START),
                 deadline,
+                onto: Cell::default(),
+                is_part: false,
             };
             let made = kinds::restore(first, &mut reader, &making).expect("it is whole");
             let mut entry = made.into_entry().expect("a value");

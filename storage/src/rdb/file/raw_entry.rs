@@ -1,6 +1,6 @@
 //! Entries as they stand in a file: written, compressed, taken apart and built.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cell::Cell};
 
 use crate::{
     Keyspace,
@@ -8,7 +8,7 @@ use crate::{
     kinds,
     lru::{Access, AccessPolicy, idle_seconds},
     rdb::{
-        Flaw, Made, Making, Malformed, Parts, Reader, Stop,
+        Flaw, Made, Making, Malformed, Parts, Reader, Stop, Unfinished,
         apart::Apart,
         codes::{encoded, opcode},
         lzf::Compressor,
@@ -180,6 +180,8 @@ pub struct RawEntry<'a> {
     pub value: &'a [u8],
     /// The strings of key and value that stand apart.
     pub apart: &'a [Apart],
+    /// Whether the value has further elements, which the next entry has. It has the same key.
+    pub is_part: bool,
     /// The place of the entry in the file.
     pub offset: u64,
 }
@@ -200,14 +202,21 @@ impl RawEntry<'_> {
         self.value.len() + self.apart.iter().map(|apart| apart.text.len()).sum::<usize>()
     }
 
-    /// Builds the entry, with its deadline. It takes over the strings that stand apart.
+    /// Builds the entry, with its deadline. It takes over the strings that stand apart, and goes on from the
+    /// parts before, if there are any.
     ///
     /// # Errors
     /// If the value makes no sense.
-    pub fn build(&self, keyspace: &Keyspace, now: Millis) -> Result<Made, Malformed> {
+    pub fn build(
+        &self,
+        keyspace: &Keyspace,
+        now: Millis,
+        onto: Option<Unfinished>,
+    ) -> Result<Made, Malformed> {
         let hasher = keyspace.router().hasher();
         let (thresholds, deadline) = (keyspace.thresholds(), self.deadline);
-        let making = Making { key: &self.key, hasher, thresholds, now, deadline };
+        let (onto, is_part) = (Cell::new(onto), self.is_part);
+        let making = Making { key: &self.key, hasher, thresholds, now, deadline, onto, is_part };
         let mut reader = Reader::with_apart(self.value, self.apart);
         let built = if self.apart.is_empty() {
             kinds::restore(self.value_type, &mut reader, &making)

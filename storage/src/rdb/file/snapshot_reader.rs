@@ -15,14 +15,18 @@ use crate::{
     rdb::{
         CHECKSUM, Malformed, Parts, Reader, Stop, VERSION_MAX,
         apart::{self, Apart, Filling, LongString},
-        codes::{module, opcode, types},
-        walk::Walker,
+        codes::{encoded, module, opcode, types},
+        walk::{Elements, Walker},
+        writer,
     },
     time::{Deadline, Millis},
 };
 
 /// The bytes that are read at once; more for an entry that is longer.
 const PIECE_BYTES: usize = 512 << 10;
+
+/// The length from which a part of a value is given out, if values are [divided](SnapshotReader::divide).
+const PART_BYTES: usize = 4 << 20;
 
 /// Reads a file record by record.
 ///
@@ -42,6 +46,9 @@ pub struct SnapshotReader<R> {
     apart: Vec<Apart>,
     /// The number of bytes that the record has in the file and not in the buffer.
     n_apart_bytes: usize,
+    /// Whether large values are given out in parts, and the bytes of the last part.
+    divides: bool,
+    part: Vec<u8>,
     version: u16,
     /// The length of the file, if that is known.
     total: Option<u64>,
@@ -207,6 +214,8 @@ impl<R: Read> SnapshotReader<R> {
             n_summed: 0,
             apart: Vec::new(),
             n_apart_bytes: 0,
+            divides: false,
+            part: Vec::new(),
             version: 0,
             total,
             checksum: checks.then(|| CHECKSUM.digest()),
@@ -227,6 +236,12 @@ impl<R: Read> SnapshotReader<R> {
         Ok(reader)
     }
 
+    /// Gives out large values in parts, so that the file's bytes of a value and its entry are never both in
+    /// memory. Every entry but the last of a key is marked as [a part](RawEntry::is_part).
+    pub fn divide(&mut self) {
+        self.divides = true;
+    }
+
     /// The version of the format.
     pub fn version(&self) -> u16 {
         self.version
@@ -239,7 +254,7 @@ impl<R: Read> SnapshotReader<R> {
 
     /// Bytes that the reader has allocated, without the strings of the last record that stand apart.
     pub fn allocated_bytes(&self) -> usize {
-        self.buffer.capacity()
+        self.buffer.capacity() + self.part.capacity()
     }
 
     /// Returns the next record. Not to be called after the [end](Item::End).
@@ -248,6 +263,9 @@ impl<R: Read> SnapshotReader<R> {
     /// The fault of the file.
     pub fn next_item(&mut self) -> Result<Item<'_>, FileError> {
         self.apart.clear();
+        if self.part.capacity() > 2 * PART_BYTES {
+            self.part = Vec::new();
+        }
         let offset = self.offset();
         let (record, at) = loop {
             let bytes = &self.buffer[self.n_given..];
@@ -263,7 +281,13 @@ impl<R: Read> SnapshotReader<R> {
                     break (record, at);
                 }
                 Err(Missing::Stop(Stop::More(n))) => {
-                    let at = walker.at();
+                    let (at, elements) = (walker.at(), walker.elements());
+                    if self.divides && elements.end - elements.start >= PART_BYTES {
+                        let head = self.head_of_part(&elements);
+                        if let Some(head) = head {
+                            return Ok(Item::Entry(self.take_part(head, &elements, offset)));
+                        }
+                    }
                     self.read_more(n).map_err(|problem| self.wrong(at, problem))?;
                 }
                 Err(Missing::Stop(Stop::Long(long))) => self.set_apart(&long)?,
@@ -279,6 +303,46 @@ impl<R: Read> SnapshotReader<R> {
             key: None,
             problem: Problem::Length,
         })
+    }
+
+    /// The part of the next entry before its value, if the value may be divided after these elements.
+    fn head_of_part(&self, elements: &Elements) -> Option<(Head, usize)> {
+        let bytes = &self.buffer[self.n_given..];
+        let mut walker = Walker::setting_apart(bytes, self.apart.len());
+        let first = walker.byte().ok()?;
+        let head = head(&mut walker, first).ok()?;
+        // The strings that stand apart go with the part. So none may be of the key, or of the element that
+        // follows.
+        let may_be = types::DIVISIBLE.contains(&head.value_type)
+            && bytes[head.key.start] != encoded::APART
+            && elements.n_apart == self.apart.len();
+        may_be.then_some((head, walker.at()))
+    }
+
+    /// Takes the passed elements of the next entry out of the buffer, and gives them out as an entry. What is
+    /// left in the buffer is an entry with the others.
+    fn take_part(
+        &mut self,
+        (head, value_at): (Head, usize),
+        elements: &Elements,
+        offset: u64,
+    ) -> RawEntry<'_> {
+        let &Elements { count_at, count, start, n_passed, end, .. } = elements;
+        let base = self.n_given;
+        self.part.clear();
+        self.part.extend_from_slice(&self.buffer[base + value_at..base + count_at]);
+        writer::len(&mut self.part, n_passed);
+        self.part.extend_from_slice(&self.buffer[base + start..base + end]);
+        self.sum_up_to(base + end);
+        let mut n_left = Vec::new();
+        writer::len(&mut n_left, count - n_passed);
+        self.n_summed = base + count_at + n_left.len();
+        self.n_apart_bytes += end - count_at - n_left.len();
+        self.buffer.splice(base + count_at..base + end, n_left);
+        let Head { deadline, recency, value_type, key } = head;
+        let key = Reader::new(&self.buffer[base..][key]).string().expect("it was walked over");
+        let (value, apart) = (&self.part[..], &self.apart[..]);
+        RawEntry { key, deadline, recency, value_type, value, apart, is_part: true, offset }
     }
 
     /// Reads a very long string of the next record to a place of its own. In the record's bytes a placeholder
@@ -512,6 +576,7 @@ fn item<'a>(record: Record, bytes: &'a [u8], apart: &'a [Apart], offset: u64) ->
             value_type,
             value: &bytes[value],
             apart,
+            is_part: false,
             offset,
         }),
         Record::End => unreachable!("the end is no item with strings"),

@@ -89,7 +89,9 @@ fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<Co
             Item::Entry(raw) => {
                 let wrong =
                     |found| FileError { offset: raw.offset, key: None, problem: Problem::Value(found) };
-                let Some(entry) = raw.build(keyspace, NOW).map_err(wrong)?.into_entry() else { continue };
+                let Some(entry) = raw.build(keyspace, NOW, None).map_err(wrong)?.into_entry() else {
+                    continue;
+                };
                 assert_eq!(entry.as_ref().deadline(), raw.deadline);
                 let known = (db, digest_of(entry.as_ref(), NOW), raw.deadline, raw.recency);
                 contents.entries.insert(raw.key.to_vec(), known);
@@ -343,9 +345,10 @@ fn values_without_elements_are_known_for_what_they_are() {
             value_type,
             value,
             apart: &[],
+            is_part: false,
             offset: 0,
         };
-        matches!(raw.build(&world.keyspace, NOW), Ok(Made::Empty))
+        matches!(raw.build(&world.keyspace, NOW, None), Ok(Made::Empty))
     };
     for value_type in [
         types::LIST,
@@ -464,7 +467,7 @@ fn very_long_strings_are_read_to_their_place() {
             assert!(raw.value.len() < 1 << 20, "{} bytes", raw.value.len());
             let written =
                 entries.iter().find(|entry| entry.as_ref().key() == &*raw.key).expect("it was written");
-            let entry = raw.build(&world.keyspace, NOW).unwrap().into_entry().unwrap();
+            let entry = raw.build(&world.keyspace, NOW, None).unwrap().into_entry().unwrap();
             assert!(digest_of(entry.as_ref(), NOW) == digest_of(written.as_ref(), NOW));
             // It is no copy.
             let places: Vec<_> = raw.apart.iter().map(|apart| apart.text.as_ptr()).collect();
@@ -504,6 +507,86 @@ fn very_long_strings_are_read_to_their_place() {
             Err(FileError { problem: Problem::Checksum { .. }, .. })
         ));
     }
+}
+
+/// Reads a file whose large values are divided. Returns the values' digests, and the number of parts.
+fn read_divided(keyspace: &Keyspace, bytes: &[u8]) -> Result<(BTreeMap<Vec<u8>, Digest>, usize), FileError> {
+    let mut reader = SnapshotReader::new(bytes, Some(bytes.len() as u64), true)?;
+    reader.divide();
+    let (mut digests, mut n_parts, mut so_far) = (BTreeMap::new(), 0, None);
+    loop {
+        match reader.next_item()? {
+            Item::Entry(raw) => {
+                let wrong =
+                    |found| FileError { offset: raw.offset, key: None, problem: Problem::Value(found) };
+                n_parts += usize::from(raw.is_part);
+                match raw.build(keyspace, NOW, so_far.take()).map_err(wrong)? {
+                    Made::Part(part) => so_far = Some(part),
+                    Made::Entry(entry) => {
+                        assert_eq!(entry.as_ref().deadline(), raw.deadline);
+                        digests.insert(raw.key.to_vec(), digest_of(entry.as_ref(), NOW));
+                    }
+                    Made::Over | Made::Empty => panic!("there are elements"),
+                }
+                assert!(reader.allocated_bytes() <= 24 << 20, "{}", reader.allocated_bytes());
+            }
+            Item::End { is_checked } => {
+                assert!(is_checked && so_far.is_none());
+                assert_eq!(reader.offset(), bytes.len() as u64);
+                return Ok((digests, n_parts));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Large values are built part by part, and are the same as from whole bytes. Long elements are among the others.
+#[test]
+fn large_values_are_read_in_parts() {
+    let mut world = World::new();
+    let key = world.key();
+    let mut elements = texts(60_000, 200);
+    elements.insert(20_000, noise(1 << 20));
+    elements.push(noise((1 << 20) + 1));
+    let mut entries = Vec::new();
+    let mut make = |make: &mut dyn FnMut(&mut Shard, &Key<'_>)| {
+        make(&mut world.shard, &key);
+        let entry = world.shard.take(&key, Event::Del).expect("a value was made");
+        let mut entry = entry.with_key(format!("key {}", entries.len()).as_bytes());
+        entry.set_deadline(entries.len().is_multiple_of(2).then(|| Deadline::at(NOW.0 + 1)));
+        entries.push(entry);
+    };
+    make(&mut |shard, key| put_hash(&elements)(shard, key));
+    make(&mut |shard, key| put_string(b"short")(shard, key));
+    make(&mut |shard, key| put_list(&elements)(shard, key));
+    make(&mut |shard, key| put_set(&elements)(shard, key));
+    make(&mut |shard, key| put_sorted_set(&elements)(shard, key));
+    make(&mut |shard, key| {
+        deadlines::put_hash(1000, 70)(shard, key);
+        let mut hash = shard.value_or_create::<HashType>(key, Event::Made).unwrap();
+        for name in &elements {
+            hash.set(name, b"value", Expiry::Keep);
+        }
+    });
+    for compress in [false, true] {
+        let bytes = file(&entries, SnapshotOptions { compress, has_field_deadlines: true, ..PLAIN }, None);
+        let (read, n_parts) = read_divided(&world.keyspace, &bytes).unwrap();
+        assert!(compress || n_parts >= 5, "{n_parts} parts");
+        for entry in &entries {
+            assert!(read[entry.as_ref().key()] == digest_of(entry.as_ref(), NOW));
+        }
+        for eighth in 1..8 {
+            let error = read_divided(&world.keyspace, &bytes[..bytes.len() / 8 * eighth]).unwrap_err();
+            assert!(matches!(error.problem, Problem::Ends), "{error}");
+        }
+    }
+    // An element is noticed that an earlier part has.
+    let string = |text: &[u8]| [&b"\x80"[..], &(text.len() as u32).to_be_bytes(), text].concat();
+    let members = elements.iter().chain(&elements[..1]).map(|member| string(member)).collect::<Vec<_>>();
+    let count = [&b"\x80"[..], &(members.len() as u32).to_be_bytes()].concat();
+    let records = [&b"\x02\x01k"[..], &count, &members.concat()].concat();
+    let error = read_divided(&world.keyspace, &of_records("0010", &records)).unwrap_err();
+    assert!(error.to_string().contains("Duplicate set members detected"), "{error}");
 }
 
 /// No file has the code of a string that stands apart, even where such strings are.

@@ -160,7 +160,7 @@ impl Transcript {
     /// # Panics
     /// When the folder cannot be read.
     pub fn read_all(filter: &str) -> Result<Vec<Transcript>, String> {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/transcripts");
         let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder)
             .expect("the folder of transcripts is there")
             .map(|entry| entry.expect("the folder of transcripts is readable").path())
