@@ -21,6 +21,7 @@ pub mod sockets;
 pub mod telemetry;
 
 pub mod durability;
+pub mod metrics;
 pub mod process;
 pub mod scripting;
 pub mod shared;

@@ -1,18 +1,13 @@
 //! MEMORY: reports on the server's memory and on the size of a key.
 
-use std::{collections::HashMap, sync::atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use braid_protocol::reply::Reply;
-use braid_storage::{DatabaseCounts, Db};
 
 use super::{Call, CommandSpec, Run, help::help};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
-    process::system::own_bytes,
-    shared::{
-        memory::{Memory, resident_bytes},
-        server::Server,
-    },
+    metrics::{Excess, MemoryFigures},
 };
 
 const ROW: CommandSpec = CommandSpec { since: "4.0.0", group: Group::Server, ..CommandSpec::ROW };
@@ -101,123 +96,6 @@ const MEMORY_HELP: &[&str] = &[
     "    estimated, so <count> makes no difference.",
 ];
 
-/// The uses of memory, in bytes.
-pub(super) struct Figures {
-    /// Resident memory of the process when it began to serve.
-    pub(super) startup: u64,
-    /// Memory of clients.
-    pub(super) of_clients: u64,
-    /// Queued notifications for subscribers, monitoring clients and tracking clients.
-    pub(super) notifications: u64,
-    /// The tables of each database, without their entries.
-    tables: HashMap<Db, u64>,
-    /// The counts of all databases with keys.
-    databases: Vec<(Db, DatabaseCounts)>,
-    /// The texts of scripts, and then of libraries.
-    pub(super) scripts: u64,
-    pub(super) functions: u64,
-    /// Lua's memory for scripts and for functions, in this order.
-    pub(super) in_lua: [u64; 2],
-    /// Keys and values.
-    pub(super) dataset: u64,
-    /// The whole data set, tables included, which eviction can free.
-    pub(super) data: u64,
-    /// Bytes that wait to be written to the AOF.
-    pub(super) unwritten: u64,
-    /// Bytes that do not count against `maxmemory`.
-    pub(super) uncounted: u64,
-    /// Memory in use.
-    used: u64,
-    /// Greatest memory in use so far.
-    pub(super) peak: u64,
-    /// Resident memory of the process.
-    pub(super) resident: u64,
-    /// The part of resident memory without a file, which belongs to the allocator.
-    ///
-    /// The allocator does not report how much of its pages is in use.
-    pub(super) own: u64,
-}
-
-impl Figures {
-    /// Reads the figures, each at its own moment.
-    pub(super) fn read(server: &Server) -> Self {
-        let keyspace = &server.keyspace;
-        let (databases, tables) = (keyspace.databases(), keyspace.table_bytes());
-        let used_by_databases: u64 = databases.iter().map(|(_, counts)| counts.used_bytes).sum();
-        let in_lua = |of_functions| -> u64 {
-            server.threads.iter().map(|peer| peer.program.lua_bytes(of_functions)).sum()
-        };
-        let figures = Figures {
-            startup: server.memory.startup.load(Ordering::Relaxed),
-            of_clients: server.client_bytes(),
-            notifications: server.notification_bytes(),
-            dataset: (used_by_databases + keyspace.other_bytes()).saturating_sub(tables.values().sum()),
-            tables,
-            databases,
-            data: braid_storage::data_bytes(),
-            unwritten: server.durability.aof.unwritten_bytes() as u64,
-            uncounted: server.memory.uncounted(),
-            scripts: server.scripts.known().n_bytes() as u64,
-            functions: server.functions.known().n_bytes() as u64,
-            in_lua: [in_lua(false), in_lua(true)],
-            used: Memory::used(),
-            peak: server.memory.peak.load(Ordering::Relaxed),
-            resident: resident_bytes(),
-            own: own_bytes(),
-        };
-        Figures { peak: figures.peak.max(figures.used), ..figures }
-    }
-
-    fn n_keys(&self) -> u64 {
-        self.databases.iter().map(|(_, counts)| counts.n_keys).sum()
-    }
-
-    /// Returns the memory in use that is no key or value.
-    pub(super) fn overhead(&self) -> u64 {
-        self.used.saturating_sub(self.dataset)
-    }
-
-    /// Returns the server's own bytes: those in use that are neither data nor clients'.
-    pub(super) fn of_server(&self) -> u64 {
-        self.used.saturating_sub(self.data).saturating_sub(self.of_clients)
-    }
-
-    /// Returns the memory in use.
-    pub(super) fn used(&self) -> u64 {
-        self.used
-    }
-
-    /// Returns the share of the data set in the memory added since the start.
-    ///
-    /// The unit is percent.
-    pub(super) fn dataset_percent(&self) -> f64 {
-        percent(self.dataset, self.used.saturating_sub(self.startup))
-    }
-
-    /// Returns the memory in use relative to its peak, in percent.
-    pub(super) fn peak_percent(&self) -> f64 {
-        percent(self.used(), self.peak)
-    }
-
-    /// Returns the memory beyond the counted memory, as pairs of a ratio and bytes.
-    ///
-    /// The pairs are: in the allocator, in the allocator's unused pages (none are known), outside of the
-    /// allocator, and in total.
-    pub(super) fn overheads(&self) -> [(f64, i64); 4] {
-        let pair = |more: u64, less: u64| (more as f64 / less.max(1) as f64, more as i64 - less as i64);
-        [
-            pair(self.own, self.used()),
-            pair(self.own, self.own),
-            pair(self.resident, self.own),
-            pair(self.resident, self.used()),
-        ]
-    }
-}
-
-fn percent(part: u64, whole: u64) -> f64 {
-    part as f64 * 100.0 / whole.max(1) as f64
-}
-
 fn memory_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     help(reply, "MEMORY", MEMORY_HELP)
 }
@@ -237,8 +115,8 @@ fn memory_malloc_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'
 
 fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let server = call.server;
-    let figures = Figures::read(server);
-    let added = figures.used() - figures.startup;
+    let figures = MemoryFigures::read(server);
+    let added = figures.used - figures.startup;
     let n_keys = figures.n_keys();
     let stats = reply.map_later();
     let mut n_stats = 0;
@@ -249,7 +127,7 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
     };
     for (name, bytes) in [
         ("peak.allocated", figures.peak),
-        ("total.allocated", figures.used()),
+        ("total.allocated", figures.used),
         ("startup.allocated", figures.startup),
         ("replication.backlog", 0),
         ("clients.slaves", 0),
@@ -296,12 +174,10 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-/// Writes the memory of the allocator and the process beyond the counted memory.
-///
-/// Returns the number of figures.
-fn write_allocator(figures: &Figures, reply: &mut Reply<'_>) -> usize {
+/// Writes what the allocator and the process have beyond what is counted; returns how many figures that is.
+fn write_allocator(figures: &MemoryFigures, reply: &mut Reply<'_>) -> usize {
     let allocator = [
-        ("allocator.allocated", figures.used()),
+        ("allocator.allocated", figures.used),
         ("allocator.active", figures.own),
         ("allocator.resident", figures.own),
     ];
@@ -315,11 +191,12 @@ fn write_allocator(figures: &Figures, reply: &mut Reply<'_>) -> usize {
         ("rss-overhead.ratio", "rss-overhead.bytes"),
         ("fragmentation", "fragmentation.bytes"),
     ];
-    for ((ratio_name, bytes_name), (ratio, bytes)) in names.into_iter().zip(figures.overheads()) {
+    let excesses = [figures.in_allocator(), figures.in_pages(), figures.outside(), figures.in_all()];
+    for ((ratio_name, bytes_name), excess) in names.into_iter().zip(excesses) {
         reply.bulk(ratio_name.as_bytes());
-        reply.double(ratio);
+        reply.double(excess.ratio());
         reply.bulk(bytes_name.as_bytes());
-        reply.integer(bytes);
+        reply.integer(excess.bytes());
     }
     allocator.len() + 2 * names.len()
 }
@@ -336,7 +213,7 @@ const MANY_SCRIPTS: usize = 1000;
 /// Replies in Redis's words.
 fn memory_doctor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let server = call.server;
-    let figures = Figures::read(server);
+    let figures = MemoryFigures::read(server);
     let issues = issues(&figures, server.clients.count(), server.scripts.known().len());
     let text = if figures.dataset < EMPTY_BYTES {
         "Hi Sam, this instance is empty or is using very little memory, my issues detector can't be used in these \
@@ -357,27 +234,26 @@ fn memory_doctor(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-fn issues(figures: &Figures, n_clients: u64, n_scripts: usize) -> Vec<&'static str> {
-    let [in_allocator, _, outside, total] = figures.overheads();
-    let is_much = |(ratio, bytes): (f64, i64), most: f64| ratio > most && bytes > ISSUE_BYTES;
+fn issues(figures: &MemoryFigures, n_clients: u64, n_scripts: usize) -> Vec<&'static str> {
+    let is_much = |excess: Excess, most: f64| excess.ratio() > most && excess.bytes() > ISSUE_BYTES;
     let found = [
         (
-            figures.peak as f64 > figures.used() as f64 * 1.5,
+            figures.peak as f64 > figures.used as f64 * 1.5,
             "Peak memory: In the past this instance used more than 150% the memory that is currently using. Threads give free \
              memory back when they are idle; please try the MEMORY PURGE command if they are not.",
         ),
         (
-            is_much(total, 1.4),
+            is_much(figures.in_all(), 1.4),
             "High total RSS: This instance has a memory fragmentation and RSS overhead greater than 1.4: the process occupies much \
              more than keys, values, tables and buffers take. This is due to a large peak of memory in use, or to a workload that \
              causes the allocator to fragment memory a lot.",
         ),
         (
-            is_much(in_allocator, 1.1),
+            is_much(figures.in_allocator(), 1.1),
             "High allocator fragmentation: The allocator has more than 1.1 times what is in use of the system.",
         ),
         (
-            is_much(outside, 1.1),
+            is_much(figures.outside(), 1.1),
             "High process RSS overhead: More than a tenth of what the process occupies is of files, its code among them.",
         ),
         (

@@ -1,6 +1,7 @@
 //! The state that all threads share.
 
 use std::{
+    collections::BTreeMap,
     io,
     path::PathBuf,
     sync::{
@@ -644,6 +645,18 @@ impl Server {
     /// Each thread's statistics of a command.
     pub fn counts_of(&self, command: CommandId) -> impl Iterator<Item = &CommandCounts> {
         self.threads.iter().map(move |peer| &peer.stats.commands[command.index()])
+    }
+
+    /// The number of error replies by their first word.
+    pub fn error_counts(&self) -> BTreeMap<String, u64> {
+        let mut by_code: BTreeMap<String, u64> = BTreeMap::new();
+        for peer in &self.threads {
+            for (code, count) in peer.stats.by_error.load().iter() {
+                *by_code.entry(code.to_string()).or_default() += count.get();
+            }
+        }
+        by_code.retain(|_, count| *count > 0);
+        by_code
     }
 
     /// The latencies of commands, if they were recorded.

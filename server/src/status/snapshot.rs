@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::login::Sight;
 use crate::{
-    command::{TABLE, info_text},
+    command::TABLE,
+    metrics::{self, Figure, Readings},
     shared::server::{BRAID_VERSION, Peer, Server},
     telemetry::{
         command_log::LogOf, hot_keys::Report, latency::Latencies, stats::CommandCounts, top_keys::Weighed,
@@ -80,7 +81,7 @@ impl Snapshots {
     }
 }
 
-/// The fields of INFO that the page shows, by their names there. Fields that are not numbers are left out.
+/// The fields of INFO that the page shows, by their names there.
 const FIELDS: &[&str] = &[
     "uptime_in_seconds",
     "process_id",
@@ -113,12 +114,9 @@ const FIELDS: &[&str] = &[
 ];
 
 fn figures(server: &Server) -> Map<String, Value> {
-    let sections: [&[u8]; 6] = [b"server", b"clients", b"memory", b"stats", b"cpu", b"debug"];
-    let info = info_text(&TABLE, server, sections.into_iter());
-    let fields = info.lines().filter_map(|line| line.split_once(':'));
-    let shown = fields.filter(|(field, _)| FIELDS.contains(field));
-    let numbers = shown.filter_map(|(field, value)| Some((field.to_owned(), number(value)?)));
-    let mut figures: Map<String, Value> = numbers.collect();
+    let now = Readings::new(server);
+    let shown = |field: &&str| ((*field).to_owned(), number(metrics::named(field).value(&now)));
+    let mut figures: Map<String, Value> = FIELDS.iter().map(shown).collect();
     let databases = server.keyspace.databases();
     let n_keys: u64 = databases.iter().map(|(_, counts)| counts.n_keys).sum();
     let n_expiring: u64 = databases.iter().map(|(_, counts)| counts.n_deadlines).sum();
@@ -127,9 +125,15 @@ fn figures(server: &Server) -> Map<String, Value> {
     figures
 }
 
-/// The number in a text; a whole one without a fraction.
-fn number(text: &str) -> Option<Value> {
-    text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from)).ok()
+/// A figure as a number, with the decimals that INFO prints.
+fn number(figure: Figure) -> Value {
+    match figure.as_number() {
+        Figure::Unsigned(number) | Figure::Bytes(number) => json!(number),
+        Figure::Signed(number) => json!(number),
+        Figure::Micros(micros) => json!(micros as f64 / 1e6),
+        Figure::Decimal(number) => json!((number * 100.0).round() / 100.0),
+        _ => Value::Null,
+    }
 }
 
 fn threads(server: &Server) -> Value {

@@ -62,7 +62,7 @@ pub struct CommandCounts {
 }
 
 /// The statistics of one thread, on cache lines of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ThreadStats {
     /// The commands' counts, by command number.
     pub commands: Box<[CommandCounts]>,
@@ -157,44 +157,8 @@ impl ThreadStats {
         Self {
             commands: (0..n_commands).map(|_| CommandCounts::default()).collect(),
             latencies: (0..n_commands).map(|_| OnceLock::new()).collect(),
-            tracks_latency: AtomicBool::new(false),
-            splits: Splits::default(),
-            splits_latency: AtomicBool::new(false),
-            thresholds: Thresholds::default(),
-            lua_memory_limit: AtomicUsize::new(0),
             output_limit: AtomicUsize::new(usize::MAX),
-            connections: Count::default(),
-            refused: Count::default(),
-            bytes_in: Count::default(),
-            bytes_out: Count::default(),
-            reads: Count::default(),
-            writes: Count::default(),
-            hits: Count::default(),
-            misses: Count::default(),
-            changes: Count::default(),
-            evicted: Count::default(),
-            evicted_clients: Count::default(),
-            errors: Count::default(),
-            delegated: Count::default(),
-            postponed: Count::default(),
-            offloaded_waiting: AtomicU64::new(0),
-            offloaded: Count::default(),
-            handed_over: Count::default(),
-            handshakes: Count::default(),
-            failed_handshakes: Count::default(),
-            failed_auths: Count::default(),
-            denied_commands: Count::default(),
-            denied_keys: Count::default(),
-            denied_channels: Count::default(),
-            denied_certificates: Count::default(),
-            turns: Count::default(),
-            busy_nanos: Count::default(),
-            expiry_nanos: Count::default(),
-            expiry_caps: Count::default(),
-            stale_millionths: AtomicU64::new(0),
-            input_limit_closes: Count::default(),
-            output_limit_closes: Count::default(),
-            by_error: ArcSwap::default(),
+            ..Self::default()
         }
     }
 

@@ -11,6 +11,7 @@ use braid_server::{
     catalog::Group,
     command::{Registered, TABLE},
     config::{Directive, Flags, Kind, directives},
+    metrics,
 };
 
 use super::{
@@ -409,7 +410,11 @@ fn checklists() -> Vec<(String, usize, Vec<String>)> {
             }
         }
     }
-    assert_eq!(lists.len(), 5, "a command, a type, a directive, observers of commands and of writes");
+    assert_eq!(
+        lists.len(),
+        6,
+        "a command, a type, a directive, a figure, observers of commands and of writes"
+    );
     lists
 }
 
@@ -515,8 +520,8 @@ fn a_command_is_named_by_its_family_only() {
 const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/config/rewrite.rs", "rename-command", "CONFIG REWRITE keeps its lines"),
     ("server/src/config/configuration.rs", "io-threads", "its default is the number of cores"),
-    ("server/src/command/info.rs", "maxmemory-policy", "INFO prints its word"),
-    ("server/src/command/info.rs", "repl-backlog-size", "INFO prints it"),
+    ("server/src/metrics/memory_rows.rs", "maxmemory-policy", "INFO prints its word"),
+    ("server/src/metrics/server_rows.rs", "repl-backlog-size", "INFO prints it"),
     ("server/src/process/title.rs", "tls-port", "a variable of the title"),
     (
         "server/src/command/admin.rs",
@@ -537,6 +542,29 @@ fn a_directive_is_named_by_its_row_only() {
         }
     }
     none("A directive is a row of server/src/config/directives.rs:", excepting(NAMED_DIRECTIVES, found));
+}
+
+/// Files that pick figures by name: labels of the server, and the status page.
+const PICK_FIGURES: &[&str] = &["server/src/status/exposition.rs", "server/src/status/snapshot.rs"];
+
+/// Names of more than one word, which have no other meaning.
+#[test]
+fn a_figure_is_named_by_its_row_only() {
+    let product = product();
+    let is_row = |path: &str| path.starts_with("server/src/metrics/");
+    let mut found = Vec::new();
+    let mut n_seen = 0;
+    for row in metrics::all() {
+        let names = row.field.into_iter().chain(row.shown.map(|shown| shown.name));
+        for name in names.filter(|name| name.contains('_')) {
+            let files = naming(&product, name);
+            n_seen += usize::from(files.iter().any(|path| is_row(path)));
+            let others = files.into_iter().filter(|path| !is_row(path) && !PICK_FIGURES.contains(path));
+            found.extend(others.map(|path| format!("{path}: {name}")));
+        }
+    }
+    assert!(n_seen > 300, "the search has missed the rows: {n_seen}");
+    none("A figure is a row of server/src/metrics/:", found);
 }
 
 /// The places that know the types of values one by one are those of the checklist.

@@ -17,7 +17,7 @@ const FLOORS: &[Floor] = &[
     ("catalog", &["catalog"]),
     ("access", &["access"]),
     ("client", &["client", "sockets", "notify", "telemetry"]),
-    ("shared", &["shared", "scripting", "process", "durability"]),
+    ("shared", &["shared", "scripting", "process", "durability", "metrics"]),
     ("observe", &["observe"]),
     ("persist", &["persist"]),
     ("command", &["command"]),

@@ -1,0 +1,201 @@
+//! The rows of the sections Server, Replication, CPU, Cluster and Debug.
+
+use std::{fs, path::Path, sync::atomic::Ordering};
+
+use braid_storage::hash::KeyHasher;
+
+use super::metric::{
+    Figure::{self, Micros},
+    Metric,
+    MetricType::{Counter, Gauge},
+    figure, fixed, sum,
+};
+use crate::{
+    config::{REDIS_VERSION, Supervised},
+    shared::server::{BRAID_VERSION, SPARE_THREADS},
+};
+
+/// The process and its configuration.
+pub const SERVER: &[Metric] = &[
+    fixed("redis_version", REDIS_VERSION),
+    fixed("braid_version", BRAID_VERSION),
+    fixed("redis_git_sha1", "00000000"),
+    fixed("redis_git_dirty", "0"),
+    figure("redis_build_id", |_| {
+        let build = KeyHasher::with_key(0, 0).hash(BRAID_VERSION.as_bytes());
+        format!("{:016x}", build.0).into()
+    }),
+    fixed("redis_mode", "standalone"),
+    figure("os", |_| operating_system().into()),
+    figure("arch_bits", |_| usize::BITS.into()),
+    fixed("monotonic_clock", "POSIX clock_gettime"),
+    fixed("multiplexing_api", "epoll"),
+    fixed("atomicvar_api", "rust-core"),
+    // Redis says so where it was not compiled by GCC.
+    fixed("gcc_version", "0.0.0"),
+    figure("process_id", |_| std::process::id().into())
+        .shown(Gauge, "redis_process_id", "The number of the process.")
+        .after("redis_uptime_in_seconds"),
+    figure("process_supervised", |now| match now.server.process.supervisor {
+        Supervised::Systemd => "systemd".into(),
+        _ => "no".into(),
+    }),
+    figure("run_id", |now| now.server.run_id.clone().into()),
+    figure("tcp_port", |now| now.config.main_port().into()),
+    figure("server_time_usec", |now| now.unix_micros.into()),
+    figure("uptime_in_seconds", |now| now.uptime.as_secs().into()).shown(
+        Gauge,
+        "redis_uptime_in_seconds",
+        "For how long the server has run.",
+    ),
+    figure("uptime_in_days", |now| (now.uptime.as_secs() / 86_400).into()),
+    figure("hz", |now| now.config.hz.into()),
+    figure("configured_hz", |now| now.config.hz.into()),
+    figure("lru_clock", |now| ((now.unix_micros / 1_000_000) & 0xff_ffff).into()),
+    figure("executable", |_| {
+        let executable = std::env::current_exe().unwrap_or_default();
+        executable.display().to_string().into()
+    }),
+    figure("config_file", |now| now.config.file().unwrap_or(Path::new("")).display().to_string().into()),
+    figure("io_threads", |now| now.config.io_threads.into())
+        .shown(Gauge, "redis_config_io_threads", "The directive io-threads.")
+        .after("redis_config_maxclients"),
+    figure("io_threads_active", |now| (now.server.spread.n_in_use() > 1).into()).shown(
+        Gauge,
+        "redis_io_threads_active",
+        "Whether several threads have connections.",
+    ),
+];
+
+fn operating_system() -> String {
+    let kernel = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    format!("{} {} {}", kernel("ostype"), kernel("osrelease"), std::env::consts::ARCH)
+}
+
+/// Replication, which does not exist.
+pub const REPLICATION: &[Metric] = &[
+    fixed("role", "master"),
+    fixed("connected_slaves", "0").shown(Gauge, "redis_connected_slaves", "Replicas."),
+    fixed("master_failover_state", "no-failover"),
+    figure("master_replid", |now| now.server.run_id.clone().into()),
+    fixed("master_replid2", "0000000000000000000000000000000000000000"),
+    fixed("master_repl_offset", "0").shown(
+        Gauge,
+        "redis_master_repl_offset",
+        "How far replication has come.",
+    ),
+    fixed("second_repl_offset", "-1"),
+    fixed("repl_backlog_active", "0").shown(
+        Gauge,
+        "redis_repl_backlog_is_active",
+        "Whether replicas can go on where they left off.",
+    ),
+    figure("repl_backlog_size", |now| now.setting("repl-backlog-size").into()),
+    fixed("repl_backlog_first_byte_offset", "0"),
+    fixed("repl_backlog_histlen", "0"),
+];
+
+/// Processor time.
+pub const CPU: &[Metric] = &[
+    figure("used_cpu_sys", |now| system(now.processor().process)).shown(
+        Counter,
+        "redis_cpu_sys_seconds_total",
+        "Processor time in the system.",
+    ),
+    figure("used_cpu_user", |now| user(now.processor().process)).shown(
+        Counter,
+        "redis_cpu_user_seconds_total",
+        "Processor time in the program.",
+    ),
+    figure("used_cpu_sys_children", |now| system(now.processor().children)).shown(
+        Counter,
+        "redis_cpu_sys_children_seconds_total",
+        "Processor time of children in the system.",
+    ),
+    figure("used_cpu_user_children", |now| user(now.processor().children)).shown(
+        Counter,
+        "redis_cpu_user_children_seconds_total",
+        "Processor time of children.",
+    ),
+    figure("used_cpu_sys_main_thread", |now| system(now.processor().first_thread)).shown(
+        Counter,
+        "redis_cpu_sys_main_thread_seconds_total",
+        "Processor time of the first thread in the system.",
+    ),
+    figure("used_cpu_user_main_thread", |now| user(now.processor().first_thread)).shown(
+        Counter,
+        "redis_cpu_user_main_thread_seconds_total",
+        "Processor time of the first thread in the program.",
+    ),
+];
+
+fn user([user, _]: [u64; 2]) -> Figure {
+    Micros(user)
+}
+
+fn system([_, system]: [u64; 2]) -> Figure {
+    Micros(system)
+}
+
+/// The cluster, which does not exist.
+pub const CLUSTER: &[Metric] = &[fixed("cluster_enabled", "0").shown(
+    Gauge,
+    "redis_cluster_enabled",
+    "Whether the server is part of a cluster.",
+)];
+
+/// Braid's own figures.
+pub const DEBUG: &[Metric] = &[
+    figure("shards", |now| now.server.keyspace.router().n_shards().into()).shown(
+        Gauge,
+        "braid_shards",
+        "Parts of the keyspace.",
+    ),
+    figure("heavy_threads", |now| (now.server.heavy.len() - SPARE_THREADS).into()).shown(
+        Gauge,
+        "braid_heavy_threads",
+        "Threads for long work.",
+    ),
+    sum("commands_delegated", |stats| &stats.delegated).shown(
+        Counter,
+        "braid_commands_delegated_total",
+        "Commands that found their shard held, and were left with its holder.",
+    ),
+    figure("io_threads_in_use", |now| now.server.spread.n_in_use().into())
+        .shown(Gauge, "braid_io_threads_in_use", "Threads that new connections are given to.")
+        .after("braid_shards"),
+    sum("commands_postponed", |stats| &stats.postponed).shown(
+        Counter,
+        "braid_commands_postponed_total",
+        "Commands kept until the end of a pause.",
+    ),
+    figure("offloaded_waiting", |now| {
+        let threads = now.server.threads.iter();
+        threads.map(|peer| peer.stats.offloaded_waiting.load(Ordering::Relaxed)).sum::<u64>().into()
+    })
+    .shown(Gauge, "braid_offloaded_waiting", "Commands that wait for such a thread.")
+    .after("braid_commands_offloaded_total"),
+    sum("commands_offloaded", |stats| &stats.offloaded).shown(
+        Counter,
+        "braid_commands_offloaded_total",
+        "Commands that ran on threads for long work.",
+    ),
+    sum("connections_handed_over", |stats| &stats.handed_over).shown(
+        Counter,
+        "braid_connections_handed_over_total",
+        "Connections that went on with another thread.",
+    ),
+    sum("tls_handshakes", |stats| &stats.handshakes).shown(
+        Counter,
+        "braid_tls_handshakes_total",
+        "TLS handshakes.",
+    ),
+    sum("tls_handshakes_failed", |stats| &stats.failed_handshakes).shown(
+        Counter,
+        "braid_tls_handshakes_failed_total",
+        "TLS handshakes that did not succeed.",
+    ),
+];
