@@ -225,7 +225,8 @@ fn an_increment_begins_with_the_time_if_that_is_told_before_anything_is_appended
     assert_eq!(start(&disk).0, [0]);
 }
 
-/// A thread may still be in a sync of a file that is closed. It must not keep the folder from the next server.
+/// A thread may still be in a sync of a file that is closed. It must not keep the folder from the next
+/// server.
 #[test]
 fn a_closed_file_is_not_locked_although_a_sync_still_has_it() {
     let path = std::env::temp_dir().join(format!("braid-closed-{}", std::process::id()));

@@ -540,7 +540,8 @@ fn read_divided(keyspace: &Keyspace, bytes: &[u8]) -> Result<(BTreeMap<Vec<u8>, 
     }
 }
 
-/// Large values are built part by part, and are the same as from whole bytes. Long elements are among the others.
+/// Large values are built part by part, and are the same as from whole bytes. Long elements are among the
+/// others.
 #[test]
 fn large_values_are_read_in_parts() {
     let mut world = World::new();
