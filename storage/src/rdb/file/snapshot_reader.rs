@@ -13,7 +13,7 @@ use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_W
 use crate::{
     kinds,
     rdb::{
-        CHECKSUM, Malformed, Parts, Reader, Stop, VERSION_MAX,
+        CHECKSUM, Malformed, Reader, Stop, VERSION_MAX, ValueParts,
         apart::{self, Apart, Filling, LongString},
         codes::{module, opcode, types},
         walk::Walker,
@@ -159,7 +159,7 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 /// The places of the parts of a record, from the record's beginning on.
-enum Record {
+enum RecordParts {
     Aux(Range<usize>, Range<usize>),
     Library(Range<usize>),
     Select(u64),
@@ -270,7 +270,7 @@ impl<R: Read> SnapshotReader<R> {
                 Err(missing) => return Err(self.missing(walker.at(), missing)),
             }
         };
-        if let Record::End = record {
+        if let RecordParts::End = record {
             return self.end();
         }
         let bytes = &self.buffer[at..self.n_given];
@@ -416,19 +416,19 @@ impl<R: Read> SnapshotReader<R> {
 }
 
 /// Finds the next record and the places of its parts.
-fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
+fn record(walker: &mut Walker<'_>, version: u16) -> Result<RecordParts, Missing> {
     let first = walker.byte()?;
     Ok(match first {
-        opcode::AUX => Record::Aux(string(walker)?, string(walker)?),
-        opcode::LIBRARY => Record::Library(string(walker)?),
+        opcode::AUX => RecordParts::Aux(string(walker)?, string(walker)?),
+        opcode::LIBRARY => RecordParts::Library(string(walker)?),
         opcode::LIBRARY_EARLY => return Err(Missing::Problem(Problem::EarlyLibrary)),
-        opcode::SELECT => Record::Select(walker.len()?),
-        opcode::SIZES => Record::Sizes(walker.len()?, walker.len()?),
+        opcode::SELECT => RecordParts::Select(walker.len()?),
+        opcode::SIZES => RecordParts::Sizes(walker.len()?, walker.len()?),
         opcode::SLOT_INFO => {
             for _ in 0..3 {
                 walker.len()?;
             }
-            Record::Other
+            RecordParts::Other
         }
         opcode::MODULE_AUX => {
             let id = walker.len()?;
@@ -437,22 +437,22 @@ fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
             if walker.len()? != module::END {
                 return Err(Missing::Problem(Problem::Module(module_name(id))));
             }
-            Record::Other
+            RecordParts::Other
         }
-        opcode::END => Record::End,
-        _ => Record::Entry(entry(walker, first, version)?),
+        opcode::END => RecordParts::End,
+        _ => RecordParts::Entry(entry(walker, first, version)?),
     })
 }
 
 /// The part of an entry before its value.
-struct Head {
+struct EntryHead {
     deadline: Option<Deadline>,
     recency: Option<Recency>,
     value_type: u8,
     key: Range<usize>,
 }
 
-fn head(walker: &mut Walker<'_>, first: u8) -> Result<Head, Stop> {
+fn head(walker: &mut Walker<'_>, first: u8) -> Result<EntryHead, Stop> {
     let (mut next, mut deadline, mut recency) = (first, None, None);
     let value_type = loop {
         match next {
@@ -467,11 +467,11 @@ fn head(walker: &mut Walker<'_>, first: u8) -> Result<Head, Stop> {
         }
         next = walker.byte()?;
     };
-    Ok(Head { deadline, recency, value_type, key: string(walker)? })
+    Ok(EntryHead { deadline, recency, value_type, key: string(walker)? })
 }
 
 fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts, Missing> {
-    let Head { deadline, recency, value_type, key } = head(walker, first)?;
+    let EntryHead { deadline, recency, value_type, key } = head(walker, first)?;
     let start = walker.at();
     let is_theirs = version == VERSION_OF_VALKEY && value_type > types::STREAM_3;
     let walked = if is_theirs { None } else { kinds::walk_dump(value_type, walker) };
@@ -497,24 +497,26 @@ fn string(walker: &mut Walker<'_>) -> Result<Range<usize>, Stop> {
 }
 
 /// Returns a record with its strings; `None` if one of them is invalid.
-fn item<'a>(record: Record, bytes: &'a [u8], apart: &'a [Apart], offset: u64) -> Option<Item<'a>> {
+fn item<'a>(record: RecordParts, bytes: &'a [u8], apart: &'a [Apart], offset: u64) -> Option<Item<'a>> {
     let text = |range: Range<usize>| Reader::with_apart(&bytes[range], apart).string();
     Some(match record {
-        Record::Aux(name, value) => Item::Aux(text(name)?, text(value)?),
-        Record::Library(code) => Item::Library(text(code)?),
-        Record::Select(db) => Item::Select(db),
-        Record::Sizes(n_keys, n_deadlines) => Item::Sizes(n_keys, n_deadlines),
-        Record::Other => Item::Other,
-        Record::Entry(EntryParts { deadline, recency, value_type, key, value }) => Item::Entry(RawEntry {
-            key: text(key)?,
-            deadline,
-            recency,
-            value_type,
-            value: &bytes[value],
-            apart,
-            offset,
-        }),
-        Record::End => unreachable!("the end is no item with strings"),
+        RecordParts::Aux(name, value) => Item::Aux(text(name)?, text(value)?),
+        RecordParts::Library(code) => Item::Library(text(code)?),
+        RecordParts::Select(db) => Item::Select(db),
+        RecordParts::Sizes(n_keys, n_deadlines) => Item::Sizes(n_keys, n_deadlines),
+        RecordParts::Other => Item::Other,
+        RecordParts::Entry(EntryParts { deadline, recency, value_type, key, value }) => {
+            Item::Entry(RawEntry {
+                key: text(key)?,
+                deadline,
+                recency,
+                value_type,
+                value: &bytes[value],
+                apart,
+                offset,
+            })
+        }
+        RecordParts::End => unreachable!("the end is no item with strings"),
     })
 }
 
