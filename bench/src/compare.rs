@@ -69,14 +69,14 @@ struct Comparison {
     servers: Vec<String>,
     rounds: u64,
     verified: Vec<Verified>,
-    measures: Vec<Measure>,
+    measures: Vec<ComparedFigure>,
     /// Whether the client held any of the runs back. Ratios of throughput are then too close to 1.
     client_limited: bool,
 }
 
 /// One figure of all servers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Measure {
+struct ComparedFigure {
     name: String,
     higher_is_better: bool,
     /// The figures of each server, one a round.
@@ -103,23 +103,27 @@ impl From<Estimate> for Ratio {
 #[derive(Debug, Deserialize)]
 struct Baseline {
     workload: String,
-    measures: Vec<Measure>,
+    measures: Vec<ComparedFigure>,
 }
 
 /// A figure of a run.
-struct Figure {
+struct RunFigure {
     name: &'static str,
     higher_is_better: bool,
     of: fn(&RunReport) -> Option<f64>,
 }
 
-const FIGURES: &[Figure] = &[
-    Figure { name: "throughput (/s)", higher_is_better: true, of: |run| Some(run.achieved_rate) },
-    Figure { name: "p50 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p50) },
-    Figure { name: "p99 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p99) },
-    Figure { name: "p99.9 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p99_9) },
-    Figure { name: "CPU a request (µs)", higher_is_better: false, of: |run| run.server_cpu_us_per_request },
-    Figure {
+const FIGURES: &[RunFigure] = &[
+    RunFigure { name: "throughput (/s)", higher_is_better: true, of: |run| Some(run.achieved_rate) },
+    RunFigure { name: "p50 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p50) },
+    RunFigure { name: "p99 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p99) },
+    RunFigure { name: "p99.9 (µs)", higher_is_better: false, of: |run| Some(run.response_time_us.p99_9) },
+    RunFigure {
+        name: "CPU a request (µs)",
+        higher_is_better: false,
+        of: |run| run.server_cpu_us_per_request,
+    },
+    RunFigure {
         name: "resident (MiB)",
         higher_is_better: false,
         of: |run| run.server_use.resident_bytes_after.map(|bytes| bytes as f64 / 1_048_576.0),
@@ -203,14 +207,14 @@ fn compare(load: &Load, endpoints: &[Endpoint], options: &Options) -> Result<Com
         servers: endpoints.iter().map(|endpoint| endpoint.name.clone()).collect(),
         rounds: n_rounds,
         verified,
-        measures: FIGURES.iter().filter_map(|figure| Measure::of(figure, &runs)).collect(),
+        measures: FIGURES.iter().filter_map(|figure| ComparedFigure::of(figure, &runs)).collect(),
         client_limited: runs.iter().flatten().any(|run| run.client_limited),
     })
 }
 
-impl Measure {
+impl ComparedFigure {
     /// Collects a figure; `None` where a server does not report it.
-    fn of(figure: &Figure, runs: &[Vec<RunReport>]) -> Option<Self> {
+    fn of(figure: &RunFigure, runs: &[Vec<RunReport>]) -> Option<Self> {
         let of_server = |runs: &Vec<RunReport>| runs.iter().map(figure.of).collect::<Option<Vec<_>>>();
         let figures = runs.iter().map(of_server).collect::<Option<Vec<_>>>()?;
         Some(Self::new(figure.name, figure.higher_is_better, figures))
@@ -310,7 +314,7 @@ impl fmt::Display for Comparison {
 mod tests {
     use super::*;
 
-    fn comparison(measures: Vec<Measure>) -> Comparison {
+    fn comparison(measures: Vec<ComparedFigure>) -> Comparison {
         Comparison {
             schema: "braid-bench/compare",
             schema_version: SCHEMA_VERSION,
@@ -324,8 +328,8 @@ mod tests {
         }
     }
 
-    fn throughput(of_b: [f64; 4]) -> Measure {
-        Measure::new("throughput", true, vec![vec![100.0, 101.0, 99.0, 100.0], of_b.to_vec()])
+    fn throughput(of_b: [f64; 4]) -> ComparedFigure {
+        ComparedFigure::new("throughput", true, vec![vec![100.0, 101.0, 99.0, 100.0], of_b.to_vec()])
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::address::Address;
-use crate::engine::Target;
+use crate::engine::LoadTarget;
 use crate::error::{BenchError, Doing};
 use crate::spawn::Server;
 
@@ -41,7 +41,7 @@ pub struct EndpointOptions {
 #[derive(Debug)]
 pub struct Endpoint {
     /// The server's address and its greeting.
-    pub target: Target,
+    pub target: LoadTarget,
     /// The name of the server: an address or a command line.
     pub name: String,
     server: Option<Server>,
@@ -96,13 +96,13 @@ impl Endpoint {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let mut addresses = (host, port).to_socket_addrs().doing(format!("find {name}"))?;
         let found = addresses.next().ok_or_else(|| BenchError::Machine(format!("{name} has no address")))?;
-        Ok(Self { target: Target::plain(found), name, server: None })
+        Ok(Self { target: LoadTarget::plain(found), name, server: None })
     }
 
     /// Names a running server on this machine that listens on a Unix socket.
     pub fn unix(path: &Path) -> Self {
         let name = path.display().to_string();
-        Self { target: Target::plain(Address::Unix(path.to_owned())), name, server: None }
+        Self { target: LoadTarget::plain(Address::Unix(path.to_owned())), name, server: None }
     }
 
     /// Starts a server from its command line.
@@ -115,7 +115,11 @@ impl Endpoint {
             .split_first()
             .ok_or_else(|| BenchError::Spawn { command: command.to_owned(), why: "it names no program" })?;
         let server = Server::start(Path::new(binary), arguments)?;
-        Ok(Self { target: Target::plain(server.address()), name: command.to_owned(), server: Some(server) })
+        Ok(Self {
+            target: LoadTarget::plain(server.address()),
+            name: command.to_owned(),
+            server: Some(server),
+        })
     }
 
     /// Returns the server's process, if it was started here.

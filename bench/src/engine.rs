@@ -32,7 +32,7 @@ mod worker;
 pub use self::arrivals::{Arrivals, Shape};
 pub use self::outcome::{Outcome, Slice, WorkerUse};
 pub use self::recorder::{CommandRecord, Record};
-pub use self::settings::{Limit, Plan, Target};
+pub use self::settings::{Limit, LoadTarget, Plan};
 
 use self::consumer::{Consumers, Deliveries};
 use self::worker::Worker;
@@ -46,7 +46,7 @@ const LEAD: Duration = Duration::from_millis(5);
 /// When the server cannot be reached, refuses the greeting, sends malformed replies, or closes connection
 /// after connection.
 pub fn run(
-    target: &Target,
+    target: &LoadTarget,
     compiled: &Arc<Compiled>,
     plan: &Plan,
     watch: &mut dyn FnMut(&Slice),
@@ -146,7 +146,7 @@ mod tests {
     use crate::workload::{Command, Consumer, NAMED, Workload};
 
     fn load(workload: &Workload, arrivals: Arrivals, limit: Limit, server: &NullServer) -> Outcome {
-        let target = Target::plain(server.address());
+        let target = LoadTarget::plain(server.address());
         let plan = Plan { arrivals, limit, n_threads: 2, cpus: Vec::new() };
         let compiled = Arc::new(Compiled::new(workload).expect("the workload makes sense"));
         run(&target, &compiled, &plan, &mut |_| {}).expect("the null server answers")
@@ -211,7 +211,7 @@ mod tests {
     fn a_greeting_comes_first_and_is_not_counted() {
         let server = null_server();
         let greeting = vec![vec![String::from("HELLO"), String::from("3")]];
-        let target = Target { address: server.address().into(), greeting };
+        let target = LoadTarget { address: server.address().into(), greeting };
         let plan =
             Plan { arrivals: Arrivals::Closed, limit: Limit::Requests(50), n_threads: 1, cpus: Vec::new() };
         let workload = Workload { commands: vec![Command::of(&["GET", "{key}"])], ..Workload::default() };
@@ -294,7 +294,7 @@ mod tests {
         let compiled = Arc::new(Compiled::new(&Workload::default()).expect("it makes sense"));
         let limit = Limit::Told(Arc::clone(&told));
         let plan = Plan { arrivals: Arrivals::Closed, limit, n_threads: 1, cpus: Vec::new() };
-        let target = Target::plain(server.address());
+        let target = LoadTarget::plain(server.address());
         let outcome = run(&target, &compiled, &plan, &mut |_| told.store(true, Ordering::Relaxed));
         let record = outcome.expect("the null server answers").record;
         assert!(record.n_done() > 0);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     /// Answers one connection's batches by the script, one entry for each batch.
-    fn scripted(script: &'static [&'static [u8]]) -> (Target, thread::JoinHandle<()>) {
+    fn scripted(script: &'static [&'static [u8]]) -> (LoadTarget, thread::JoinHandle<()>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
         let address = listener.local_addr().expect("it listens").into();
         let serving = thread::spawn(move || {
@@ -313,7 +313,7 @@ mod tests {
                 connection.write_all(reply).expect("the load reads");
             }
         });
-        (Target { address, greeting: Vec::new() }, serving)
+        (LoadTarget { address, greeting: Vec::new() }, serving)
     }
 
     /// Runs `command` over one connection, `n_requests` times.
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_is_an_error() {
         let address = null_server().address().into();
-        let target = Target { address, greeting: Vec::new() };
+        let target = LoadTarget { address, greeting: Vec::new() };
         let plan =
             Plan { arrivals: Arrivals::Closed, limit: Limit::Requests(1), n_threads: 1, cpus: Vec::new() };
         let compiled = Arc::new(Compiled::new(&Workload::default()).expect("it makes sense"));

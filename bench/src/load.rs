@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::engine::{self, Arrivals, Limit, Outcome, Plan, Shape, Slice, Target};
+use crate::engine::{self, Arrivals, Limit, LoadTarget, Outcome, Plan, Shape, Slice};
 use crate::error::BenchError;
 use crate::null_server::NullServer;
 use crate::workload::{Compiled, Workload};
@@ -171,7 +171,7 @@ impl Load {
     ///
     /// # Errors
     /// When a connection fails or a request is answered by an error.
-    pub fn preload(&self, target: &Target) -> Result<(), BenchError> {
+    pub fn preload(&self, target: &LoadTarget) -> Result<(), BenchError> {
         self.preload.iter().try_for_each(|population| self.load_population(target, population))
     }
 
@@ -179,7 +179,7 @@ impl Load {
     ///
     /// # Errors
     /// As [`Load::preload`].
-    pub fn load_population(&self, target: &Target, population: &Arc<Compiled>) -> Result<(), BenchError> {
+    pub fn load_population(&self, target: &LoadTarget, population: &Arc<Compiled>) -> Result<(), BenchError> {
         send_sequence(target, population, self.plan.n_threads, &self.plan.cpus)
     }
 
@@ -187,7 +187,7 @@ impl Load {
     ///
     /// # Errors
     /// As [`engine::run`].
-    pub fn run(&self, target: &Target, watch: &mut dyn FnMut(&Slice)) -> Result<Outcome, BenchError> {
+    pub fn run(&self, target: &LoadTarget, watch: &mut dyn FnMut(&Slice)) -> Result<Outcome, BenchError> {
         engine::run(target, &self.compiled, &self.plan, watch)
     }
 
@@ -213,7 +213,7 @@ impl Load {
     /// When loopback cannot be used.
     pub fn calibrate(&self) -> Result<Ceiling, BenchError> {
         let server = NullServer::start(None)?;
-        let target = Target::plain(server.address());
+        let target = LoadTarget::plain(server.address());
         let mut workload = self.workload().clone();
         workload.consumers.clear();
         workload.rate = None;
@@ -230,7 +230,7 @@ impl Load {
 /// # Errors
 /// When a connection fails, or a request is answered by an error or not at all.
 pub fn send_sequence(
-    target: &Target,
+    target: &LoadTarget,
     sequence: &Arc<Compiled>,
     n_threads: usize,
     cpus: &[usize],
@@ -267,7 +267,8 @@ mod tests {
             write_request(out, &["PING"]);
         });
         let sequence = Arc::new(sequence.expect("it makes sense"));
-        send_sequence(&Target::plain(server.address()), &sequence, 2, &[]).expect("the null server answers");
+        send_sequence(&LoadTarget::plain(server.address()), &sequence, 2, &[])
+            .expect("the null server answers");
         let mut numbers = written.lock().expect("no writer panics").clone();
         numbers.sort_unstable();
         assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn a_sequence_that_is_answered_by_an_error_fails_with_its_text() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
-        let target = Target::plain(listener.local_addr().expect("it listens"));
+        let target = LoadTarget::plain(listener.local_addr().expect("it listens"));
         let serving = thread::spawn(move || {
             let mut connection = listener.accept().expect("a load connects").0;
             assert!(connection.read(&mut [0; 4096]).expect("requests are sent") > 0);
@@ -292,7 +293,7 @@ mod tests {
     #[test]
     fn a_connection_that_closes_right_after_a_reply_fails_its_sequence() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback can be listened on");
-        let target = Target::plain(listener.local_addr().expect("it listens"));
+        let target = LoadTarget::plain(listener.local_addr().expect("it listens"));
         let (closed, is_closed) = mpsc::channel();
         let is_closed = Mutex::new(is_closed);
         let serving = thread::spawn(move || {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use braid_bench::model::search::{self, Bounds, Breach, Found, Limit, Probe, Slo, Step, Verdict, Window};
+use braid_bench::model::search::{
+    self, Bounds, Breach, Found, LimitedBy, Probe, Slo, Step, Window, WindowVerdict,
+};
 use clap::Args;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -141,19 +143,19 @@ impl SearchOptions {
         percentiles.extend(slo.targets().iter().map(|target| target.0));
         percentiles.sort_by(f64::total_cmp);
         percentiles.dedup();
-        let mut server = Server { load, endpoint, percentiles };
+        let mut server = SearchedServer { load, endpoint, percentiles };
         search::search(&mut server, &slo, &bounds, &mut |step| eprintln!("{}", step_line(step)))
     }
 }
 
 /// The server as the search sees it.
-struct Server<'a> {
+struct SearchedServer<'a> {
     load: &'a Load,
     endpoint: &'a Endpoint,
     percentiles: Vec<f64>,
 }
 
-impl Probe for Server<'_> {
+impl Probe for SearchedServer<'_> {
     type Error = BenchError;
 
     fn measure(&mut self, rate: f64) -> Result<Window, BenchError> {
@@ -188,9 +190,9 @@ fn step_line(step: &Step) -> String {
     let median = step.window.percentile_us(50.0).map_or_else(|| String::from("-"), time);
     let p99 = step.window.percentile_us(99.0).map_or_else(|| String::from("-"), time);
     let verdict = match step.verdict {
-        Verdict::Kept => String::from("kept"),
-        Verdict::Broken(breach) => format!("missed: {}", words(breach)),
-        Verdict::ClientLimited => String::from("missed, and the client was the limit"),
+        WindowVerdict::Kept => String::from("kept"),
+        WindowVerdict::Broken(breach) => format!("missed: {}", words(breach)),
+        WindowVerdict::ClientLimited => String::from("missed, and the client was the limit"),
     };
     format!("{:>12} a second  p50 {median:>8}  p99 {p99:>8}  {verdict}", thousands(step.rate))
 }
@@ -219,17 +221,19 @@ impl fmt::Display for SearchSummary<'_> {
         let Self { found, slo } = self;
         let rate = found.rate;
         match found.limit {
-            Limit::Server => writeln!(
+            LimitedBy::Server => writeln!(
                 f,
                 "{} a second keep {slo} ({} with 95 % confidence)",
                 thousands(rate.value),
                 interval(rate)
             )?,
-            Limit::Client => {
+            LimitedBy::Client => {
                 writeln!(f, "CLIENT LIMITED: a lower bound of {} a second keep {slo}", thousands(rate.low))?;
             }
-            Limit::Highest => writeln!(f, "at least {} a second keep {slo}", thousands(rate.low))?,
-            Limit::Lowest => writeln!(f, "no rate keeps {slo}: not even {} a second", thousands(rate.high))?,
+            LimitedBy::Highest => writeln!(f, "at least {} a second keep {slo}", thousands(rate.low))?,
+            LimitedBy::Lowest => {
+                writeln!(f, "no rate keeps {slo}: not even {} a second", thousands(rate.high))?
+            }
         }
         if let Some(breach) = found.breach {
             writeln!(f, "above that, {}", words(breach))?;

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::client::Client;
 use crate::endpoint::Endpoint;
-use crate::engine::{Outcome, Target};
+use crate::engine::{LoadTarget, Outcome};
 use crate::error::{BenchError, Doing};
 use crate::process::{self, CpuSample};
 use crate::workload::Workload;
@@ -33,7 +33,7 @@ const KEPT_UP: f64 = 0.99;
 /// Samples one server.
 #[derive(Debug)]
 pub struct Observer {
-    target: Target,
+    target: LoadTarget,
     /// The server's process, if it runs here.
     pid: Option<u32>,
 }
@@ -353,7 +353,7 @@ fn network_share(outcome: &Outcome, server: &ServerUse) -> Option<f64> {
 ///
 /// # Errors
 /// When the server cannot be asked.
-pub fn info(target: &Target) -> Result<BTreeMap<String, String>, BenchError> {
+pub fn info(target: &LoadTarget) -> Result<BTreeMap<String, String>, BenchError> {
     let mut client = Client::greet(&target.address, &target.greeting)?;
     let reply = client.call(&["INFO", "everything"]).or_else(|_| client.call(&["INFO"]))?;
     Ok(parse_info(&reply))
@@ -371,7 +371,7 @@ fn number<T: std::str::FromStr>(info: &BTreeMap<String, String>, field: &str) ->
 }
 
 /// Returns the process that INFO names, if it is the server and runs here.
-fn local_pid(target: &Target) -> Option<u32> {
+fn local_pid(target: &LoadTarget) -> Option<u32> {
     if !target.address.is_local() {
         return None;
     }

@@ -90,7 +90,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
     let slo = options.search.slo();
     eprintln!("the highest rate within {slo}");
     let found = options.search.search(&load, &endpoint)?;
-    if found.limit == search::Limit::Lowest {
+    if found.limit == search::LimitedBy::Lowest {
         let lowest = thousands(found.rate.high);
         let why = format!("there is nothing to plan with: not even {lowest} requests a second keep {slo}");
         return Err(BenchError::Machine(why));
@@ -411,7 +411,8 @@ mod tests {
         let measured = measure(&load, &endpoint, &Observer::new(&endpoint), None);
         let mut run = measured.expect("the null server answers").report;
         let rate = Estimate { value: 100.0, low: 90.0, high: 110.0 };
-        let found = Found { rate, limit: search::Limit::Server, breach: None, knee: None, steps: Vec::new() };
+        let found =
+            Found { rate, limit: search::LimitedBy::Server, breach: None, knee: None, steps: Vec::new() };
         let memory_bytes = |run: &RunReport| {
             let months = options(&["--months", "1"]).months(load.workload(), &found, None, run);
             months.iter().map(|month| month.needs.memory_bytes).collect::<Vec<_>>()

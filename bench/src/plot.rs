@@ -42,25 +42,25 @@ pub struct Axis {
     /// The quantity on the axis.
     pub label: String,
     /// The unit of the values and of the labels at its ticks.
-    pub unit: Unit,
+    pub unit: AxisUnit,
     /// The scale by which values become places.
     pub scale: Scale,
 }
 
 impl Axis {
     /// Makes a linear axis.
-    pub fn linear(label: impl Into<String>, unit: Unit) -> Self {
+    pub fn linear(label: impl Into<String>, unit: AxisUnit) -> Self {
         Self { label: label.into(), unit, scale: Scale::Linear }
     }
 
     /// Makes a logarithmic axis.
-    pub fn log(label: impl Into<String>, unit: Unit) -> Self {
+    pub fn log(label: impl Into<String>, unit: AxisUnit) -> Self {
         Self { label: label.into(), unit, scale: Scale::Log }
     }
 
     /// Makes an axis of percentiles.
     pub fn percentiles(label: impl Into<String>) -> Self {
-        Self { label: label.into(), unit: Unit::Count, scale: Scale::Percentile }
+        Self { label: label.into(), unit: AxisUnit::Count, scale: Scale::Percentile }
     }
 }
 
@@ -77,7 +77,7 @@ pub enum Scale {
 
 /// The unit of a figure, and so its written form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum AxisUnit {
     /// A number of things, or of things a second; thousands and millions are shortened.
     Count,
     /// Microseconds, written as µs, ms or s.
@@ -169,7 +169,7 @@ pub enum MarkedAxis {
     Y,
 }
 
-impl Unit {
+impl AxisUnit {
     /// Writes a value with four digits at most.
     pub fn format(self, value: f64) -> String {
         let decimal = |divisor: f64, suffix: &str| format!("{}{suffix}", digits(value / divisor));

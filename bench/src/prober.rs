@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use braid_protocol::Value;
 
 use crate::client::{Client, wrong_reply};
-use crate::engine::Target;
+use crate::engine::LoadTarget;
 use crate::error::BenchError;
 
 /// A question, and how often it is sent.
@@ -31,7 +31,7 @@ impl Prober<'_> {
     /// When a connection fails, a reply is an error or no answer, or `between` fails.
     pub fn longest_wait(
         &self,
-        target: &Target,
+        target: &LoadTarget,
         is_over: &AtomicBool,
         mut between: impl FnMut() -> Result<(), BenchError>,
     ) -> Result<Duration, BenchError> {
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_prober_asks_in_turns_until_it_is_over() {
         let server = NullServer::start(None).expect("loopback can be listened on");
-        let target = Target::plain(server.address());
+        let target = LoadTarget::plain(server.address());
         let is_over = AtomicBool::new(false);
         let question = |nth: usize| vec![b"GET".to_vec(), format!("k{nth}").into_bytes()];
         let prober =

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
 use crate::endpoint::EndpointOptions;
-use crate::engine::Target;
+use crate::engine::LoadTarget;
 use crate::error::{BenchError, Doing};
 use crate::observe;
 use crate::output;
@@ -132,7 +132,7 @@ pub fn run(options: &Options) -> Result<ExitCode, BenchError> {
 }
 
 impl Profile {
-    fn of(target: &Target, n_samples: u64, duration: Duration) -> Result<Self, BenchError> {
+    fn of(target: &LoadTarget, n_samples: u64, duration: Duration) -> Result<Self, BenchError> {
         let mut client = Client::greet(&target.address, &target.greeting)?;
         let mut profile = Self::default();
         profile.sample_keys(&mut client, n_samples)?;
@@ -254,7 +254,7 @@ impl Profile {
 /// Reads the calls of each command so far: `cmdstat_get:calls=21,usec=175,…`.
 ///
 /// Subcommands count as their command.
-fn calls(target: &Target) -> Result<BTreeMap<String, u64>, BenchError> {
+fn calls(target: &LoadTarget) -> Result<BTreeMap<String, u64>, BenchError> {
     let mut calls = BTreeMap::new();
     for (field, value) in observe::info(target)? {
         let Some(command) = field.strip_prefix("cmdstat_") else { continue };

@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 
 use crate::client::Client;
 use crate::endpoint::{Endpoint, greeting};
-use crate::engine::{self, Arrivals, Limit, Plan, Target};
+use crate::engine::{self, Arrivals, Limit, LoadTarget, Plan};
 use crate::error::{BenchError, Doing};
 use crate::output;
 use crate::workload::{Command, Compiled, Keys, Size, Workload};
@@ -285,7 +285,7 @@ impl Options {
     }
 
     /// The server, and the requests that each connection sends first.
-    fn target(&self) -> Result<Target, BenchError> {
+    fn target(&self) -> Result<LoadTarget, BenchError> {
         let uri = self.uri.clone().unwrap_or_default();
         let mut target = match &self.socket {
             Some(path) => Endpoint::unix(path).target,
@@ -304,7 +304,7 @@ impl Options {
         Ok(target)
     }
 
-    fn hold_idle(&self, target: &Target) -> Result<ExitCode, BenchError> {
+    fn hold_idle(&self, target: &LoadTarget) -> Result<ExitCode, BenchError> {
         let n_connections = self.n_connections();
         output::print(format_args!(
             "Creating {n_connections} idle connections and waiting forever (Ctrl+C when done)\n"
@@ -315,7 +315,7 @@ impl Options {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn run_tests(&self, target: &Target, tests: &[Test]) -> Result<ExitCode, BenchError> {
+    fn run_tests(&self, target: &LoadTarget, tests: &[Test]) -> Result<ExitCode, BenchError> {
         let configuration = host_configuration(target)?;
         if self.csv {
             output::print(format_args!("{CSV_HEAD}\n"))?;
@@ -426,7 +426,7 @@ impl Options {
         }
     }
 
-    fn measure(&self, target: &Target, test: &Test) -> Result<TestResult, BenchError> {
+    fn measure(&self, target: &LoadTarget, test: &Test) -> Result<TestResult, BenchError> {
         let compiled = Arc::new(Compiled::new(&self.workload(test))?);
         let plan = Plan {
             arrivals: Arrivals::Closed,
@@ -524,7 +524,7 @@ fn distribution(micros: &Histogram<u64>) -> String {
 }
 
 /// Returns the settings of a server that redis-benchmark shows.
-fn host_configuration(target: &Target) -> Result<Vec<String>, BenchError> {
+fn host_configuration(target: &LoadTarget) -> Result<Vec<String>, BenchError> {
     let mut client = Client::greet(&target.address, &target.greeting)?;
     let mut ask = |name: &str| setting(&client.call(&["CONFIG", "GET", name]).ok()?);
     let (save, append) = (ask("save"), ask("appendonly"));
@@ -558,7 +558,7 @@ mod tests {
     use std::path::Path;
     use std::thread;
 
-    use clap::{Args as _, Command as ClapCommand, FromArgMatches as _};
+    use clap::{Args as _, FromArgMatches as _};
     use socket2::SockRef;
 
     use super::*;
@@ -566,7 +566,7 @@ mod tests {
 
     fn options(arguments: &str) -> Options {
         let arguments = ["redis-benchmark"].into_iter().chain(arguments.split_whitespace());
-        let command = Options::augment_args(ClapCommand::new("redis-benchmark"));
+        let command = Options::augment_args(clap::Command::new("redis-benchmark"));
         let matches = command.try_get_matches_from(arguments).expect("the arguments are right");
         Options::from_arg_matches(&matches).expect("the arguments are right")
     }

@@ -178,7 +178,7 @@ pub struct Base {
 
 /// The part of the file that the thread with the baton works with.
 pub struct FileState<D: Disk> {
-    open: Option<Open<D>>,
+    open: Option<OpenFile<D>>,
     /// The number of files so far. A sync may end when its file is closed and another one is open.
     n_files: u64,
     synced_at: Duration,
@@ -188,7 +188,7 @@ pub struct FileState<D: Disk> {
 }
 
 /// An open file.
-struct Open<D: Disk> {
+struct OpenFile<D: Disk> {
     aof: Aof<D>,
     /// The place of the first piece that is not written.
     cursor: Cursor,
@@ -344,7 +344,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         self.n_bytes_rewritten.store(n_bytes, Ordering::Relaxed);
         let mut held = self.stream.take();
         let cursor = held.merger.cursor();
-        held.consumer.open = Some(Open { aof, cursor, appended: 0, skips_to_cut: true });
+        held.consumer.open = Some(OpenFile { aof, cursor, appended: 0, skips_to_cut: true });
         held.consumer.n_files += 1;
         drop(held);
         self.has_file.store(true, Ordering::Relaxed);
@@ -514,8 +514,8 @@ impl<D: Disk, H: Host> AofFile<D, H> {
     }
 
     /// Writes or passes the next piece, unless the disk refuses it or another thread must do so.
-    fn consume(&self, open: &mut Open<D>, waiting: Waiting) -> ControlFlow<()> {
-        let Open { aof, cursor, appended, skips_to_cut } = open;
+    fn consume(&self, open: &mut OpenFile<D>, waiting: Waiting) -> ControlFlow<()> {
+        let OpenFile { aof, cursor, appended, skips_to_cut } = open;
         let Some(piece) = cursor.peek() else { return ControlFlow::Break(()) };
         let last = piece.last;
         if *skips_to_cut {
@@ -585,7 +585,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
     }
 
     /// Checks whether the disk has space again, if no unwritten piece would show that.
-    fn retry(&self, open: &mut Open<D>) {
+    fn retry(&self, open: &mut OpenFile<D>) {
         let is_idle = open.cursor.peek().is_none();
         if is_idle && self.has_failed() && !self.has_lost() && !open.aof.must_begin_anew() {
             self.judge(open.aof.reserve());
@@ -719,7 +719,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
 
     fn end_rewrite(&self, base: &Base) -> io::Result<()> {
         let mut held = self.stream.take();
-        let Some(Open { aof, appended, .. }) = &mut held.consumer.open else { return Ok(()) };
+        let Some(OpenFile { aof, appended, .. }) = &mut held.consumer.open else { return Ok(()) };
         let began = self.begins();
         // As with a sync, only clients that asked for that wait.
         self.is_syncing.store(true, Ordering::Relaxed);
@@ -791,7 +791,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         let is_whole = !held.consumer.has_unwritten() && !self.has_lost();
         self.end();
         self.merged_bytes.store(0, Ordering::Relaxed);
-        let Some(Open { aof, .. }) = held.consumer.open.take() else { return true };
+        let Some(OpenFile { aof, .. }) = held.consumer.open.take() else { return true };
         drop(held);
         let closed = match self.needs_base.swap(false, Ordering::Relaxed) {
             true => aof

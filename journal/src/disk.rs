@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::manifest::{Kind, part_named};
+use crate::manifest::{FileKind, part_named};
 
 /// A folder of files.
 pub trait Disk {
@@ -217,8 +217,9 @@ impl Folder {
     /// Whether a process has an increment of the AOF `of` open for writing.
     fn is_written(&self, of: &str) -> io::Result<bool> {
         let names = self.names()?;
-        let mut increments =
-            names.iter().filter(|name| part_named(name, of).is_some_and(|(kind, _)| kind == Kind::Increment));
+        let mut increments = names
+            .iter()
+            .filter(|name| part_named(name, of).is_some_and(|(kind, _)| kind == FileKind::Increment));
         Ok(increments.any(|name| {
             let file = open_regular(&self.path_of(name));
             file.is_ok_and(|file| {

@@ -183,12 +183,12 @@ impl Writer {
 
 /// The pen's view of a lane.
 #[derive(Default)]
-struct Open {
+struct OpenLane {
     batch: Vec<u8>,
     at: usize,
 }
 
-impl Open {
+impl OpenLane {
     fn head(&self) -> Option<Head> {
         (self.at < self.batch.len()).then(|| Head::read(&self.batch[self.at..]))
     }
@@ -196,7 +196,7 @@ impl Open {
 
 /// The merging side of the intake.
 pub struct Pen {
-    lanes: Vec<Open>,
+    lanes: Vec<OpenLane>,
     /// The next ticket to merge.
     next: Ticket,
     /// The lane of the last record. In most cases it also has the next one.
@@ -229,7 +229,7 @@ pub enum Merged {
 impl Pen {
     /// The pen of an intake from which nothing has been merged.
     pub fn new(intake: &Intake) -> Self {
-        Self { lanes: intake.lanes.iter().map(|_| Open::default()).collect(), next: 1, last: 0, db: None }
+        Self { lanes: intake.lanes.iter().map(|_| OpenLane::default()).collect(), next: 1, last: 0, db: None }
     }
 
     /// The last ticket that is merged; 0 before the first.
@@ -323,7 +323,7 @@ impl Pen {
             let open = &mut self.lanes[lane];
             if open.at >= open.batch.len() {
                 let batch = intake.lanes[lane].full.pop()?;
-                *open = Open { batch, at: 0 };
+                *open = OpenLane { batch, at: 0 };
             }
             let head = open.head().filter(|head| head.ticket == self.next)?;
             self.last = lane;

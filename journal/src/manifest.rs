@@ -15,7 +15,7 @@ const LINE_MAX: usize = 1024;
 
 /// The kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A data set as it was at some moment.
     Base,
     /// Changes since then.
@@ -23,12 +23,12 @@ pub enum Kind {
 }
 
 /// Returns the kind and number of a part of the AOF `of`, by its name.
-pub fn part_named(name: &[u8], of: &str) -> Option<(Kind, u64)> {
+pub fn part_named(name: &[u8], of: &str) -> Option<(FileKind, u64)> {
     let rest = name.strip_prefix(of.as_bytes())?.strip_prefix(b".")?;
     let (number, kind) = std::str::from_utf8(rest).ok()?.split_once('.')?;
     let kind = match kind {
-        "base.rdb" | "base.aof" => Kind::Base,
-        "incr.aof" => Kind::Increment,
+        "base.rdb" | "base.aof" => FileKind::Base,
+        "incr.aof" => FileKind::Increment,
         _ => return None,
     };
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
@@ -109,8 +109,8 @@ impl Manifest {
         let mut manifest = Manifest::default();
         for (kind, number) in names.into_iter().filter_map(|name| part_named(name, of)) {
             let last = match kind {
-                Kind::Base => &mut manifest.last_base,
-                Kind::Increment => &mut manifest.last_increment,
+                FileKind::Base => &mut manifest.last_base,
+                FileKind::Increment => &mut manifest.last_increment,
             };
             *last = number.max(*last);
         }
@@ -118,10 +118,10 @@ impl Manifest {
     }
 
     /// The lowest number of a base or increment in the manifest, if there is one.
-    pub fn first_of(&self, kind: Kind) -> Option<u64> {
+    pub fn first_of(&self, kind: FileKind) -> Option<u64> {
         match kind {
-            Kind::Base => self.base.as_ref().map(|part| part.seq),
-            Kind::Increment => self.increments.first().map(|part| part.seq),
+            FileKind::Base => self.base.as_ref().map(|part| part.seq),
+            FileKind::Increment => self.increments.first().map(|part| part.seq),
         }
     }
 
@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn only_names_of_its_own_are_parts() {
         for (name, is) in [
-            ("appendonly.aof.1.base.rdb", Some((Kind::Base, 1))),
-            ("appendonly.aof.22.base.aof", Some((Kind::Base, 22))),
-            ("appendonly.aof.3.incr.aof", Some((Kind::Increment, 3))),
+            ("appendonly.aof.1.base.rdb", Some((FileKind::Base, 1))),
+            ("appendonly.aof.22.base.aof", Some((FileKind::Base, 22))),
+            ("appendonly.aof.3.incr.aof", Some((FileKind::Increment, 3))),
             ("appendonly.aof.3.incr.aof.bak", None),
             ("appendonly.aof.x.incr.aof", None),
             ("appendonly.aof.+3.incr.aof", None),
@@ -284,8 +284,8 @@ mod tests {
         let mut manifest = Manifest::behind(names.map(str::as_bytes), "a");
         assert_eq!(manifest, Manifest { last_base: 7, last_increment: 9, ..Manifest::default() });
         manifest.begin_increment("a");
-        assert_eq!(manifest.first_of(Kind::Increment), Some(10));
-        assert_eq!(manifest.first_of(Kind::Base), None);
+        assert_eq!(manifest.first_of(FileKind::Increment), Some(10));
+        assert_eq!(manifest.first_of(FileKind::Base), None);
     }
 
     #[test]

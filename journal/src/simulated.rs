@@ -63,20 +63,20 @@ impl Content {
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum NameChange {
     Named(Vec<u8>, usize),
     Renamed(Vec<u8>, Vec<u8>),
     Removed(Vec<u8>),
 }
 
-fn apply(change: &Change, names: &mut BTreeMap<Vec<u8>, usize>) {
+fn apply(change: &NameChange, names: &mut BTreeMap<Vec<u8>, usize>) {
     match change {
-        Change::Named(name, file) => drop(names.insert(name.clone(), *file)),
-        Change::Renamed(from, to) => {
+        NameChange::Named(name, file) => drop(names.insert(name.clone(), *file)),
+        NameChange::Renamed(from, to) => {
             let file = names.remove(from).expect("it is there");
             names.insert(to.clone(), file);
         }
-        Change::Removed(name) => drop(names.remove(name)),
+        NameChange::Removed(name) => drop(names.remove(name)),
     }
 }
 
@@ -86,7 +86,7 @@ pub struct Platter {
     files: Vec<Content>,
     synced_names: BTreeMap<Vec<u8>, usize>,
     /// The changes of the folder since it was synced. The system makes them in this order.
-    changes: Vec<Change>,
+    changes: Vec<NameChange>,
     /// The number of operations after which the machine stops.
     pub n_left: Option<usize>,
     pub n_done: usize,
@@ -110,7 +110,7 @@ impl Platter {
         names
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: NameChange) {
         self.changes.push(change);
     }
 }
@@ -161,7 +161,7 @@ impl Disk for Simulated {
             platter.step()?;
             platter.files.push(Content::default());
             let index = platter.files.len() - 1;
-            platter.change(Change::Named(name.to_vec(), index));
+            platter.change(NameChange::Named(name.to_vec(), index));
             io::Result::Ok(index)
         })?;
         Ok(SimulatedFile { disk: self.clone(), index })
@@ -178,7 +178,7 @@ impl Disk for Simulated {
     fn rename(&mut self, from: &[u8], to: &[u8]) -> io::Result<()> {
         self.with(|platter| {
             platter.step()?;
-            platter.change(Change::Renamed(from.to_vec(), to.to_vec()));
+            platter.change(NameChange::Renamed(from.to_vec(), to.to_vec()));
             Ok(())
         })
     }
@@ -186,7 +186,7 @@ impl Disk for Simulated {
     fn remove(&mut self, name: &[u8]) -> io::Result<()> {
         self.with(|platter| {
             platter.step()?;
-            platter.change(Change::Removed(name.to_vec()));
+            platter.change(NameChange::Removed(name.to_vec()));
             Ok(())
         })
     }

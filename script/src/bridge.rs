@@ -49,7 +49,7 @@ pub(crate) enum Takes {
 
 /// One of the lists that a run gets, KEYS or ARGV.
 #[derive(Clone, Copy)]
-pub(crate) enum List<'a> {
+pub(crate) enum InputList<'a> {
     /// The run gets no list.
     Nil,
     /// The list in a table of its own.
@@ -63,8 +63,8 @@ pub(crate) enum List<'a> {
 /// The lists that a run gets.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
-    pub keys: List<'a>,
-    pub argv: List<'a>,
+    pub keys: InputList<'a>,
+    pub argv: InputList<'a>,
 }
 
 /// A run, as [`begin`] receives it.
@@ -256,11 +256,11 @@ unsafe extern "C-unwind" fn begin(state: *mut lua_State) -> c_int {
 }
 
 /// Sets a list's global.
-fn set_list(stack: Stack<'_>, name: c_int, lent: &Lent, list: List<'_>) {
+fn set_list(stack: Stack<'_>, name: c_int, lent: &Lent, list: InputList<'_>) {
     let own = name - 1;
     let is_short = |text: &&[u8]| text.len() <= LENT_TEXT_MAX_BYTES;
     match list {
-        List::Lent(texts) if texts.len() <= LENT_MAX && texts.iter().all(is_short) => {
+        InputList::Lent(texts) if texts.len() <= LENT_MAX && texts.iter().all(is_short) => {
             let n_elements = texts.len() as c_int;
             let n_before = lent.n_elements.replace(lent.n_elements.get().max(n_elements));
             push_elements(stack, own, texts);
@@ -276,9 +276,9 @@ fn set_list(stack: Stack<'_>, name: c_int, lent: &Lent, list: List<'_>) {
             }
         }
         // A script that does not name the list cannot see the values left by another, and those are few.
-        List::Nil if lent.shown.get() != Shown::Fresh => {}
+        InputList::Nil if lent.shown.get() != Shown::Fresh => {}
         _ => {
-            lent.shown.set(if matches!(list, List::Nil) { Shown::Nil } else { Shown::Fresh });
+            lent.shown.set(if matches!(list, InputList::Nil) { Shown::Nil } else { Shown::Fresh });
             stack.push(name);
             push_list(stack, list);
             stack.set(WORLD);
@@ -286,10 +286,10 @@ fn set_list(stack: Stack<'_>, name: c_int, lent: &Lent, list: List<'_>) {
     }
 }
 
-fn push_list(stack: Stack<'_>, list: List<'_>) {
+fn push_list(stack: Stack<'_>, list: InputList<'_>) {
     match list {
-        List::Nil => stack.push_nil(),
-        List::Fresh(texts) | List::Lent(texts) => {
+        InputList::Nil => stack.push_nil(),
+        InputList::Fresh(texts) | InputList::Lent(texts) => {
             stack.push_table(texts.len(), 0);
             push_elements(stack, -2, texts);
         }

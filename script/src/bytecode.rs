@@ -11,18 +11,18 @@ const N_HEADER_BYTES: usize = 12;
 ///
 /// The chunk is dumped by Lua 5.1 on this processor. For bytes that are no chunk the answer is true.
 pub(crate) fn may_set_globals(dumped: &[u8]) -> bool {
-    let mut input = Input { rest: dumped, sets_global: false };
+    let mut input = BytecodeReader { rest: dumped, sets_global: false };
     let read = input.skip(N_HEADER_BYTES).and_then(|()| input.function());
     read.is_none() || input.sets_global
 }
 
 /// The bytes that are not yet read. Lua's parser limits how deep functions nest.
-struct Input<'a> {
+struct BytecodeReader<'a> {
     rest: &'a [u8],
     sets_global: bool,
 }
 
-impl Input<'_> {
+impl BytecodeReader<'_> {
     fn skip(&mut self, n_bytes: usize) -> Option<()> {
         self.rest = self.rest.get(n_bytes..)?;
         Some(())

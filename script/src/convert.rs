@@ -90,16 +90,16 @@ pub(crate) enum Unreadable {
 ///
 /// If the bytes are no reply, or one nested too deeply. The values on the stack then have no meaning.
 pub(crate) fn push(stack: Stack<'_>, reply: &[u8]) -> Result<(), Unreadable> {
-    Input { stack, rest: reply }.value(0)
+    ReplyReader { stack, rest: reply }.value(0)
 }
 
 /// A reply that is being read.
-struct Input<'a, 'l> {
+struct ReplyReader<'a, 'l> {
     stack: Stack<'l>,
     rest: &'a [u8],
 }
 
-impl<'a> Input<'a, '_> {
+impl<'a> ReplyReader<'a, '_> {
     fn value(&mut self, depth: usize) -> Result<(), Unreadable> {
         let whole = self.rest;
         let (&sigil, rest) = whole.split_first().ok_or(Unreadable::Malformed)?;
@@ -281,7 +281,7 @@ pub(crate) const FIELDS: [&str; 10] = [
 
 /// The positions in [`FIELDS`].
 #[derive(Clone, Copy)]
-enum Field {
+enum ReplyField {
     Err,
     Ok,
     Double,
@@ -362,7 +362,7 @@ impl Writer<'_, '_, '_> {
     }
 
     /// Puts a field of the table at `table` on the stack.
-    fn push_field(&self, table: c_int, field: Field) -> Kind {
+    fn push_field(&self, table: c_int, field: ReplyField) -> Kind {
         self.stack.push(Stack::own(self.own + 1 + field as c_int));
         self.stack.replace_by_field(table)
     }
@@ -377,12 +377,18 @@ impl Writer<'_, '_, '_> {
     }
 
     fn table_at(&mut self, table: c_int, depth: usize) -> Written {
-        const OTHERS: [Field; 6] =
-            [Field::Ok, Field::Double, Field::BigNumber, Field::Verbatim, Field::Map, Field::Set];
+        const OTHERS: [ReplyField; 6] = [
+            ReplyField::Ok,
+            ReplyField::Double,
+            ReplyField::BigNumber,
+            ReplyField::Verbatim,
+            ReplyField::Map,
+            ReplyField::Set,
+        ];
         let stack = self.stack;
-        if self.push_field(table, Field::Err) == Kind::Text {
+        if self.push_field(table, ReplyField::Err) == Kind::Text {
             write_error(self.reply, stack.text(-1).unwrap_or_default());
-            let kind = self.push_field(table, Field::IsCounted);
+            let kind = self.push_field(table, ReplyField::IsCounted);
             self.is_counted = kind == Kind::Boolean && stack.is_true(-1);
             return Written::Error;
         }
@@ -401,17 +407,17 @@ impl Writer<'_, '_, '_> {
     /// Writes a table as the reply that one of its fields selects.
     ///
     /// Returns false if the field's value has the wrong type.
-    fn field(&mut self, field: Field, kind: Kind, at: c_int, depth: usize) -> bool {
+    fn field(&mut self, field: ReplyField, kind: Kind, at: c_int, depth: usize) -> bool {
         let stack = self.stack;
         match (field, kind) {
-            (Field::Ok, Kind::Text) => status(self.reply, stack.text(-1).unwrap_or_default()),
-            (Field::Double, Kind::Number) => self.reply.double(stack.number(-1).unwrap_or_default()),
-            (Field::BigNumber, Kind::Text) => {
+            (ReplyField::Ok, Kind::Text) => status(self.reply, stack.text(-1).unwrap_or_default()),
+            (ReplyField::Double, Kind::Number) => self.reply.double(stack.number(-1).unwrap_or_default()),
+            (ReplyField::BigNumber, Kind::Text) => {
                 self.reply.big_number(one_line(stack.text(-1).unwrap_or_default()));
             }
-            (Field::Verbatim, Kind::Table) => return self.verbatim(at),
-            (Field::Map, Kind::Table) => self.map(at, depth),
-            (Field::Set, Kind::Table) => self.set(at, depth),
+            (ReplyField::Verbatim, Kind::Table) => return self.verbatim(at),
+            (ReplyField::Map, Kind::Table) => self.map(at, depth),
+            (ReplyField::Set, Kind::Table) => self.set(at, depth),
             _ => return false,
         }
         true
@@ -419,8 +425,8 @@ impl Writer<'_, '_, '_> {
 
     /// Writes a verbatim string, if both its fields are texts.
     fn verbatim(&mut self, table: c_int) -> bool {
-        self.push_field(table, Field::Format);
-        self.push_field(table, Field::String);
+        self.push_field(table, ReplyField::Format);
+        self.push_field(table, ReplyField::String);
         let (Some(format), Some(text)) = (self.stack.text(-2), self.stack.text(-1)) else { return false };
         // A shorter format is padded with spaces, a longer one is cut.
         let mut letters = *b"   ";

@@ -9,10 +9,10 @@ use mlua::{HookTriggers, Lua, Value, VmState};
 
 use crate::analysis::uses::{self, Use};
 use crate::api;
-use crate::bridge::{Bridge, Given, List, Runnable, Takes};
+use crate::bridge::{Bridge, Given, InputList, Runnable, Takes};
 use crate::convert;
 use crate::engine_settings::Settings;
-use crate::errors::{self, Failure};
+use crate::errors::{self, RunFailure};
 use crate::functions::{FunctionSpec, LoadError, Registered};
 use crate::generator::Random;
 use crate::handles::{Handle, Handles};
@@ -195,7 +195,7 @@ impl Engine {
         self.run.registered.replace(Some(Vec::new()));
         let result = host::lend(host, || {
             let _shown = Loading::new(&self.sandbox);
-            self.bridge.run(&code, Given { keys: List::Nil, argv: List::Nil }, None)
+            self.bridge.run(&code, Given { keys: InputList::Nil, argv: InputList::Nil }, None)
         });
         self.bridge.forget(code);
         let registered = self.run.registered.take().unwrap_or_default();
@@ -260,9 +260,9 @@ impl Engine {
     ) -> Result<Ended, Stop> {
         let (script, start) = (self.scripts.get(handle), reply.written_bytes());
         let list = |uses, texts| match uses {
-            Use::Not => List::Nil,
-            Use::Elements => List::Lent(texts),
-            Use::Freely => List::Fresh(texts),
+            Use::Not => InputList::Nil,
+            Use::Elements => InputList::Lent(texts),
+            Use::Freely => InputList::Fresh(texts),
         };
         let [of_keys, of_argv] = script.uses;
         let given = Given { keys: list(of_keys, keys), argv: list(of_argv, argv) };
@@ -280,7 +280,7 @@ impl Engine {
 
     fn fail(&self, script: &Script, error: &Value, reply: &mut Reply<'_>) -> Result<Ended, Stop> {
         let position = self.run.position.take();
-        let Failure { mut text, is_counted } = errors::failure(&self.lua, error, position.as_ref())?;
+        let RunFailure { mut text, is_counted } = errors::failure(&self.lua, error, position.as_ref())?;
         if let Some(at) = position {
             text.extend_from_slice(
                 format!(" script: {}, on {}:{}.", script.name, at.source, at.line).as_bytes(),

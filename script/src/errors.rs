@@ -119,7 +119,7 @@ pub(crate) fn table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
 
 /// The failure of a run.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RunFailure {
     /// The text with its code.
     pub text: Vec<u8>,
     /// Whether a command has failed, whose error has been counted already.
@@ -131,13 +131,13 @@ pub(crate) struct Failure {
 /// # Errors
 ///
 /// If the host has ended the run.
-pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> Result<Failure, Stop> {
+pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> Result<RunFailure, Stop> {
     if let Value::Error(inner) = error
         && let Ok(Some(thrown)) = library_value(lua, inner)
     {
         return failure(lua, &thrown, position);
     }
-    let uncounted = |text: &[u8]| Failure { text: until_zero(text).into(), is_counted: false };
+    let uncounted = |text: &[u8]| RunFailure { text: until_zero(text).into(), is_counted: false };
     let general = |text: &[u8]| uncounted(&[b"ERR ", text].concat());
     Ok(match error {
         Value::Error(error) => match shape(error) {
@@ -156,13 +156,13 @@ pub(crate) fn failure(lua: &Lua, error: &Value, position: Option<&Position>) -> 
 }
 
 /// Reads the table that stands for an error. A script may have made it, so the text may be missing.
-fn fields(table: &Table) -> Failure {
+fn fields(table: &Table) -> RunFailure {
     let text = match table.raw_get::<Value>("err") {
         Ok(text @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => shown(&text),
         _ => b"ERR unknown error".to_vec(),
     };
     let is_counted = matches!(table.raw_get("ignore_error_stats_update"), Ok(Value::Boolean(true)));
-    Failure { text: until_zero(&text).into(), is_counted }
+    RunFailure { text: until_zero(&text).into(), is_counted }
 }
 
 /// The text that `tostring` makes of a value.

@@ -21,6 +21,8 @@ mod source;
 mod table;
 #[path = "tidy/texts.rs"]
 mod texts;
+#[path = "tidy/type_names.rs"]
+mod type_names;
 
 /// Fails with the findings, one in each line.
 fn none(law: &str, found: Vec<String>) {

@@ -125,7 +125,7 @@ fn position_other_than(bytes: &[u8], skipped: u8) -> Option<usize> {
 
 /// An operation of BITOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum BitOperation {
     /// Bits set in all sources.
     And,
     /// Bits set in any source.
@@ -148,7 +148,7 @@ pub enum Operation {
 const CHUNK_BYTES: usize = 4096;
 
 /// Combines strings as if all were as long as the longest, and passes the result on in pieces.
-pub fn combine(operation: Operation, sources: &[&[u8]], mut emit: impl FnMut(&[u8])) {
+pub fn combine(operation: BitOperation, sources: &[&[u8]], mut emit: impl FnMut(&[u8])) {
     let len = longest(sources);
     let mut chunk = [0; CHUNK_BYTES];
     for start in (0..len).step_by(CHUNK_BYTES) {
@@ -167,42 +167,42 @@ pub fn longest(sources: &[&[u8]]) -> usize {
 
 /// Combines parts, none longer than the chunk; missing bytes of a part are zero.
 fn combine_chunk<'s>(
-    operation: Operation,
+    operation: BitOperation,
     mut parts: impl Iterator<Item = &'s [u8]> + Clone,
     chunk: &mut [u8],
 ) {
     let all = parts.clone();
     let first = parts.next().unwrap_or_default();
     match operation {
-        Operation::And => {
+        BitOperation::And => {
             write(chunk, first);
             parts.for_each(|part| and(chunk, part));
         }
-        Operation::Or => {
+        BitOperation::Or => {
             write(chunk, first);
             parts.for_each(|part| merge(chunk, part, |a, b| a | b));
         }
-        Operation::Xor => {
+        BitOperation::Xor => {
             write(chunk, first);
             parts.for_each(|part| merge(chunk, part, |a, b| a ^ b));
         }
-        Operation::Not => {
+        BitOperation::Not => {
             write(chunk, first);
             chunk.iter_mut().for_each(|byte| *byte = !*byte);
         }
-        Operation::Diff => {
+        BitOperation::Diff => {
             write(chunk, first);
             parts.for_each(|part| merge(chunk, part, |a, b| a & !b));
         }
-        Operation::Diff1 => {
-            combine_chunk(Operation::Or, parts, chunk);
+        BitOperation::Diff1 => {
+            combine_chunk(BitOperation::Or, parts, chunk);
             merge(chunk, first, |a, b| a & !b);
         }
-        Operation::AndOr => {
-            combine_chunk(Operation::Or, parts, chunk);
+        BitOperation::AndOr => {
+            combine_chunk(BitOperation::Or, parts, chunk);
             and(chunk, first);
         }
-        Operation::One => only_once(all, chunk),
+        BitOperation::One => only_once(all, chunk),
     }
 }
 
@@ -374,30 +374,30 @@ mod tests {
     }
 
     /// One bit of the result, given that bit of the sources.
-    fn combine_bits(operation: Operation, bits: &[bool]) -> bool {
+    fn combine_bits(operation: BitOperation, bits: &[bool]) -> bool {
         let n_set = bits.iter().filter(|bit| **bit).count();
         let (first, others) = (bits[0], bits[1..].contains(&true));
         match operation {
-            Operation::And => n_set == bits.len(),
-            Operation::Or => n_set > 0,
-            Operation::Xor => n_set % 2 == 1,
-            Operation::Not => !first,
-            Operation::Diff => first && !others,
-            Operation::Diff1 => !first && others,
-            Operation::AndOr => first && others,
-            Operation::One => n_set == 1,
+            BitOperation::And => n_set == bits.len(),
+            BitOperation::Or => n_set > 0,
+            BitOperation::Xor => n_set % 2 == 1,
+            BitOperation::Not => !first,
+            BitOperation::Diff => first && !others,
+            BitOperation::Diff1 => !first && others,
+            BitOperation::AndOr => first && others,
+            BitOperation::One => n_set == 1,
         }
     }
 
-    const OPERATIONS: [Operation; 8] = [
-        Operation::And,
-        Operation::Or,
-        Operation::Xor,
-        Operation::Not,
-        Operation::Diff,
-        Operation::Diff1,
-        Operation::AndOr,
-        Operation::One,
+    const OPERATIONS: [BitOperation; 8] = [
+        BitOperation::And,
+        BitOperation::Or,
+        BitOperation::Xor,
+        BitOperation::Not,
+        BitOperation::Diff,
+        BitOperation::Diff1,
+        BitOperation::AndOr,
+        BitOperation::One,
     ];
 
     proptest! {
@@ -433,7 +433,7 @@ mod tests {
             let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
             let models: Vec<Vec<bool>> = sources.iter().map(|source| bits_of(source)).collect();
             for operation in OPERATIONS {
-                let sources = if operation == Operation::Not { &sources[..1] } else { &sources };
+                let sources = if operation == BitOperation::Not { &sources[..1] } else { &sources };
                 let mut combined = Vec::new();
                 combine(operation, sources, |piece| combined.extend_from_slice(piece));
                 let expected: Vec<bool> = (0..longest(sources) * 8)
@@ -489,7 +489,7 @@ mod tests {
         let long: Vec<u8> = (0..3 * CHUNK_BYTES + 5).map(|n| (n * 7) as u8).collect();
         let short = &long[..CHUNK_BYTES + 3];
         let mut combined = Vec::new();
-        combine(Operation::Xor, &[&long, short, &[]], |piece| combined.extend_from_slice(piece));
+        combine(BitOperation::Xor, &[&long, short, &[]], |piece| combined.extend_from_slice(piece));
         assert_eq!(combined.len(), long.len());
         assert!(combined[..short.len()].iter().all(|byte| *byte == 0));
         assert_eq!(combined[short.len()..], long[short.len()..]);

@@ -27,18 +27,18 @@ const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
 
 /// A place, in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct GeoPoint {
     /// East of Greenwich.
     pub longitude: f64,
     /// North of the equator.
     pub latitude: f64,
 }
 
-impl Place {
+impl GeoPoint {
     /// A place that has a score; none beyond ±180° or ±85.05112878°.
     pub fn new(longitude: f64, latitude: f64) -> Option<Self> {
         let is_within = longitude.abs() <= LONGITUDE_MAX && latitude.abs() <= LATITUDE_MAX;
-        is_within.then_some(Place { longitude, latitude })
+        is_within.then_some(GeoPoint { longitude, latitude })
     }
 
     /// The middle of the cell that a score stands for.
@@ -63,7 +63,7 @@ impl Place {
     }
 
     /// The way to another place, in metres.
-    pub fn distance(self, other: Place) -> f64 {
+    pub fn distance(self, other: GeoPoint) -> f64 {
         let v = ((radians(other.longitude) - radians(self.longitude)) / 2.0).sin();
         if v == 0.0 {
             return self.distance_north(other);
@@ -75,7 +75,7 @@ impl Place {
     }
 
     /// The way to the latitude of another place.
-    fn distance_north(self, other: Place) -> f64 {
+    fn distance_north(self, other: GeoPoint) -> f64 {
         EARTH_RADIUS * (radians(other.latitude) - radians(self.latitude)).abs()
     }
 }
@@ -104,7 +104,7 @@ struct Cell {
 
 impl Cell {
     /// The cell of a place, on a grid that ends at a latitude.
-    fn of(place: Place, step: u32, latitude_max: f64) -> Self {
+    fn of(place: GeoPoint, step: u32, latitude_max: f64) -> Self {
         let n_cells = (1u64 << step) as f64;
         let column = (place.longitude + LONGITUDE_MAX) / (2.0 * LONGITUDE_MAX) * n_cells;
         let row = (place.latitude + latitude_max) / (2.0 * latitude_max) * n_cells;
@@ -185,8 +185,8 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn middle(self) -> Place {
-        Place {
+    fn middle(self) -> GeoPoint {
+        GeoPoint {
             longitude: ((self.west + self.east) / 2.0).clamp(-LONGITUDE_MAX, LONGITUDE_MAX),
             latitude: ((self.south + self.north) / 2.0).clamp(-LATITUDE_MAX, LATITUDE_MAX),
         }
@@ -214,20 +214,20 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Area {
     /// The middle.
-    pub centre: Place,
+    pub centre: GeoPoint,
     /// The form.
     pub shape: Shape,
 }
 
 impl Area {
     /// How far a place is from the centre, if it is in the area.
-    pub fn distance_to(&self, place: Place) -> Option<f64> {
+    pub fn distance_to(&self, place: GeoPoint) -> Option<f64> {
         let distance = self.centre.distance(place);
         let is_inside = match self.shape {
             Shape::Circle { radius } => distance <= radius,
             Shape::Box { width, height } => {
                 // How far east it is, is measured where the place is.
-                let below = Place { longitude: self.centre.longitude, latitude: place.latitude };
+                let below = GeoPoint { longitude: self.centre.longitude, latitude: place.latitude };
                 self.centre.distance_north(place) <= height / 2.0 && place.distance(below) <= width / 2.0
             }
         };
@@ -304,7 +304,7 @@ impl Area {
             Shape::Circle { radius } => (radius, radius),
             Shape::Box { width, height } => (width / 2.0, height / 2.0),
         };
-        let Place { longitude, latitude } = self.centre;
+        let GeoPoint { longitude, latitude } = self.centre;
         let north = degrees(half_height / EARTH_RADIUS);
         // The area is widest at the edge nearer to the pole.
         let widest = if latitude < 0.0 { latitude - north } else { latitude + north };
@@ -331,15 +331,15 @@ fn is_covered(bounds: Bounds, cell: Cell) -> bool {
 mod tests {
     use super::*;
 
-    const PALERMO: Place = Place { longitude: 13.361389, latitude: 38.115556 };
-    const CATANIA: Place = Place { longitude: 15.087269, latitude: 37.502669 };
+    const PALERMO: GeoPoint = GeoPoint { longitude: 13.361389, latitude: 38.115556 };
+    const CATANIA: GeoPoint = GeoPoint { longitude: 15.087269, latitude: 37.502669 };
 
     #[test]
     fn scores_geohashes_and_distances_are_those_of_redis() {
         assert_eq!(PALERMO.score(), 3479099956230698.0);
         assert_eq!(CATANIA.score(), 3479447370796909.0);
-        let (palermo, catania) = (Place::of_score(PALERMO.score()), Place::of_score(CATANIA.score()));
-        assert_eq!(palermo, Place { longitude: 13.361389338970184, latitude: 38.1155563954963 });
+        let (palermo, catania) = (GeoPoint::of_score(PALERMO.score()), GeoPoint::of_score(CATANIA.score()));
+        assert_eq!(palermo, GeoPoint { longitude: 13.361389338970184, latitude: 38.1155563954963 });
         assert_eq!(palermo.geohash(), *b"sqc8b49rny0");
         assert_eq!(catania.geohash(), *b"sqdtr74hyu0");
         assert_eq!(format!("{:.4}", palermo.distance(catania)), "166274.1516");
@@ -348,11 +348,11 @@ mod tests {
 
     #[test]
     fn a_place_is_within_the_projection() {
-        assert!(Place::new(180.0, 85.05112878).is_some() && Place::new(-180.0, -85.05112878).is_some());
+        assert!(GeoPoint::new(180.0, 85.05112878).is_some() && GeoPoint::new(-180.0, -85.05112878).is_some());
         for (longitude, latitude) in
             [(180.1, 0.0), (-180.1, 0.0), (0.0, 85.06), (0.0, -85.06), (f64::INFINITY, 0.0)]
         {
-            assert_eq!(Place::new(longitude, latitude), None);
+            assert_eq!(GeoPoint::new(longitude, latitude), None);
         }
     }
 
@@ -371,8 +371,8 @@ mod tests {
     #[test]
     fn any_score_is_some_place() {
         for score in [f64::NEG_INFINITY, -1.5, -0.0, 0.5, 1e15, 4503599627370495.0, 1e300, f64::INFINITY] {
-            let Place { longitude, latitude } = Place::of_score(score);
-            assert!(Place::new(longitude, latitude).is_some(), "{score}");
+            let GeoPoint { longitude, latitude } = GeoPoint::of_score(score);
+            assert!(GeoPoint::new(longitude, latitude).is_some(), "{score}");
         }
     }
 
@@ -385,7 +385,7 @@ mod tests {
         };
         let mut n_inside = 0;
         for _ in 0..20_000 {
-            let centre = Place { longitude: random(340.0) - 170.0, latitude: random(120.0) - 60.0 };
+            let centre = GeoPoint { longitude: random(340.0) - 170.0, latitude: random(120.0) - 60.0 };
             let size = 10f64.powf(random(6.0));
             let shape = if random(1.0) < 0.5 {
                 Shape::Circle { radius: size }
@@ -398,9 +398,9 @@ mod tests {
             let near = degrees(size / EARTH_RADIUS);
             let longitude = centre.longitude + random(4.0 * near) - 2.0 * near;
             let latitude = centre.latitude + random(2.0 * near) - near;
-            let Some(place) = Place::new(longitude, latitude) else { continue };
+            let Some(place) = GeoPoint::new(longitude, latitude) else { continue };
             let score = place.score();
-            if area.distance_to(Place::of_score(score)).is_some() {
+            if area.distance_to(GeoPoint::of_score(score)).is_some() {
                 n_inside += 1;
                 assert!(ranges.iter().any(|range| range.contains(&score)), "{area:?} {place:?}");
             }

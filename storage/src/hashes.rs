@@ -104,26 +104,26 @@ fn deadline_after(expiry: Expiry, before: Option<Deadline>) -> Option<Deadline> 
 
 /// The storage of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum HashForm {
     Packed(Layout),
     Table,
 }
 
-impl Form {
+impl HashForm {
     const fn encoding(self) -> Encoding {
         Encoding::new(match self {
-            Form::Packed(Layout::Pairs) => 0,
-            Form::Packed(Layout::Triples) => 1,
-            Form::Table => 2,
+            HashForm::Packed(Layout::Pairs) => 0,
+            HashForm::Packed(Layout::Triples) => 1,
+            HashForm::Table => 2,
         })
     }
 
     #[inline]
     fn of(entry: EntryRef<'_>) -> Self {
         match entry.encoding().nibble() {
-            0 => Form::Packed(Layout::Pairs),
-            1 => Form::Packed(Layout::Triples),
-            _ => Form::Table,
+            0 => HashForm::Packed(Layout::Pairs),
+            1 => HashForm::Packed(Layout::Triples),
+            _ => HashForm::Table,
         }
     }
 }
@@ -138,11 +138,11 @@ enum Contents<'a> {
 impl<'a> Contents<'a> {
     #[inline]
     fn of(entry: EntryRef<'a>) -> Self {
-        match Form::of(entry) {
-            Form::Packed(layout) => {
+        match HashForm::of(entry) {
+            HashForm::Packed(layout) => {
                 Contents::Packed(PackedFields::new(entry.bytes().expect("a packed hash is bytes"), layout))
             }
-            Form::Table => Contents::Table(entry.object().expect("a large hash is a table")),
+            HashForm::Table => Contents::Table(entry.object().expect("a large hash is a table")),
         }
     }
 
@@ -175,7 +175,13 @@ impl ValueType for HashType {
     const KIND: Kind = Kind::Hash;
 
     fn empty(key: &[u8]) -> EntryBox {
-        EntryBox::with_bytes(Kind::Hash, Form::Packed(Layout::Pairs).encoding(), key, elements::EMPTY, None)
+        EntryBox::with_bytes(
+            Kind::Hash,
+            HashForm::Packed(Layout::Pairs).encoding(),
+            key,
+            elements::EMPTY,
+            None,
+        )
     }
 
     #[inline]
@@ -217,7 +223,7 @@ pub(crate) fn is_over(entry: EntryRef<'_>, now: Millis) -> bool {
 
 /// Whether all fields of a hash have expired. Apart, because most entries are none.
 fn is_hash_over(entry: EntryRef<'_>, now: Millis) -> bool {
-    if Form::of(entry) == Form::Packed(Layout::Pairs) {
+    if HashForm::of(entry) == HashForm::Packed(Layout::Pairs) {
         return false;
     }
     let last = match Contents::of(entry) {
@@ -229,17 +235,17 @@ fn is_hash_over(entry: EntryRef<'_>, now: Millis) -> bool {
 
 /// How Redis would store a hash, in OBJECT ENCODING's words.
 pub(crate) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
-    match Form::of(entry) {
-        Form::Packed(Layout::Pairs) => "listpack",
-        Form::Packed(Layout::Triples) => "listpackex",
-        Form::Table => "hashtable",
+    match HashForm::of(entry) {
+        HashForm::Packed(Layout::Pairs) => "listpack",
+        HashForm::Packed(Layout::Triples) => "listpackex",
+        HashForm::Table => "hashtable",
     }
 }
 
 impl<'a> HashRef<'a> {
     /// The packed triples of a small hash whose fields have deadlines, without those that have expired.
     pub(crate) fn live_triples(self) -> Option<Cow<'a, [u8]>> {
-        if Form::of(self.entry()) != Form::Packed(Layout::Triples) {
+        if HashForm::of(self.entry()) != HashForm::Packed(Layout::Triples) {
             return None;
         }
         let bytes = self.entry().bytes().expect("a packed hash is bytes");
@@ -402,7 +408,7 @@ impl HashMut<'_> {
 
     /// Gets ready for deadlines that are about to be set, whether or not there are fields to set them for.
     pub fn admit_deadlines(&mut self) {
-        if Form::of(self.entry()) == Form::Packed(Layout::Pairs) {
+        if HashForm::of(self.entry()) == HashForm::Packed(Layout::Pairs) {
             self.convert_to_triples();
         }
     }
@@ -425,9 +431,9 @@ impl HashMut<'_> {
             self.admit_deadlines();
         }
         self.mark_changed();
-        let inserted = self.arrange(|entry| match Form::of(entry.as_ref()) {
-            Form::Packed(layout) => packed_fields::set(entry, layout, name, value, expiry, now),
-            Form::Table => table_mut(entry).set(name, value, expiry, now),
+        let inserted = self.arrange(|entry| match HashForm::of(entry.as_ref()) {
+            HashForm::Packed(layout) => packed_fields::set(entry, layout, name, value, expiry, now),
+            HashForm::Table => table_mut(entry).set(name, value, expiry, now),
         });
         if inserted == Inserted::New && self.is_packed() {
             let n_fields = Contents::of(self.entry()).len();
@@ -444,9 +450,9 @@ impl HashMut<'_> {
         if self.is_logged() {
             self.record_if_expired(name);
         }
-        let found = self.arrange(|entry| match Form::of(entry.as_ref()) {
-            Form::Packed(layout) => packed_fields::remove(entry, layout, name, now),
-            Form::Table => table_mut(entry).remove(name, now),
+        let found = self.arrange(|entry| match HashForm::of(entry.as_ref()) {
+            HashForm::Packed(layout) => packed_fields::remove(entry, layout, name, now),
+            HashForm::Table => table_mut(entry).remove(name, now),
         });
         match found {
             Some(Found::Live) => self.mark_changed(),
@@ -462,10 +468,10 @@ impl HashMut<'_> {
             self.admit_deadlines();
         }
         self.mark_changed();
-        self.arrange(|entry| match Form::of(entry.as_ref()) {
-            Form::Packed(Layout::Pairs) => {}
-            Form::Packed(Layout::Triples) => packed_fields::set_deadline(entry, name, deadline),
-            Form::Table => table_mut(entry).set_deadline(name, deadline),
+        self.arrange(|entry| match HashForm::of(entry.as_ref()) {
+            HashForm::Packed(Layout::Pairs) => {}
+            HashForm::Packed(Layout::Triples) => packed_fields::set_deadline(entry, name, deadline),
+            HashForm::Table => table_mut(entry).set_deadline(name, deadline),
         });
     }
 
@@ -483,10 +489,10 @@ impl HashMut<'_> {
                 names.push(name.into());
             }
         };
-        let n_expired = self.arrange(|entry| match Form::of(entry.as_ref()) {
-            Form::Packed(Layout::Pairs) => 0,
-            Form::Packed(Layout::Triples) => packed_fields::expire(entry, now, n_max, lost),
-            Form::Table => table_mut(entry).expire(now, n_max, lost),
+        let n_expired = self.arrange(|entry| match HashForm::of(entry.as_ref()) {
+            HashForm::Packed(Layout::Pairs) => 0,
+            HashForm::Packed(Layout::Triples) => packed_fields::expire(entry, now, n_max, lost),
+            HashForm::Table => table_mut(entry).expire(now, n_max, lost),
         });
         self.record_lost_fields(names.iter().map(|name| &**name));
         self.lose_expired_fields(n_expired);
@@ -514,7 +520,7 @@ impl HashMut<'_> {
     }
 
     fn is_packed(&self) -> bool {
-        Form::of(self.entry()) != Form::Table
+        HashForm::of(self.entry()) != HashForm::Table
     }
 
     /// Whether the field may be set in the present form of the hash.
@@ -535,7 +541,7 @@ impl HashMut<'_> {
         };
         self.arrange(|entry| {
             entry.set_bytes(&bytes);
-            entry.set_encoding(Form::Packed(Layout::Triples).encoding());
+            entry.set_encoding(HashForm::Packed(Layout::Triples).encoding());
         });
     }
 
@@ -543,7 +549,7 @@ impl HashMut<'_> {
         let fields = FieldTable::of_fields(self.new_table(), Contents::of(self.entry()).iter());
         self.arrange(|entry| {
             entry.set_object(fields);
-            entry.set_encoding(Form::Table.encoding());
+            entry.set_encoding(HashForm::Table.encoding());
         });
     }
 }

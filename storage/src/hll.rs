@@ -64,7 +64,7 @@ pub struct Corrupt;
 
 /// The storage of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum HllEncoding {
     /// 6 bits each.
     Dense,
     /// In runs.
@@ -75,7 +75,7 @@ pub enum Encoding {
 #[derive(Clone, Copy, Debug)]
 pub struct Hll<'a> {
     bytes: &'a [u8],
-    encoding: Encoding,
+    encoding: HllEncoding,
 }
 
 impl<'a> Hll<'a> {
@@ -85,15 +85,15 @@ impl<'a> Hll<'a> {
             return None;
         }
         let encoding = match bytes[ENCODING_AT] {
-            DENSE if bytes.len() == DENSE_BYTES => Encoding::Dense,
-            SPARSE => Encoding::Sparse,
+            DENSE if bytes.len() == DENSE_BYTES => HllEncoding::Dense,
+            SPARSE => HllEncoding::Sparse,
             _ => return None,
         };
         Some(Hll { bytes, encoding })
     }
 
     /// The storage of its registers.
-    pub fn encoding(self) -> Encoding {
+    pub fn encoding(self) -> HllEncoding {
         self.encoding
     }
 
@@ -113,10 +113,10 @@ impl<'a> Hll<'a> {
     pub fn cardinality(self) -> Result<u64, Corrupt> {
         let mut histogram = [0; N_RANKS];
         match self.encoding {
-            Encoding::Dense => {
+            HllEncoding::Dense => {
                 for_each_dense(self.registers_part(), |_, rank| histogram[usize::from(rank)] += 1);
             }
-            Encoding::Sparse => {
+            HllEncoding::Sparse => {
                 self.for_each_run(|_, run| histogram[usize::from(run.rank)] += run.len as u32)?
             }
         }
@@ -125,7 +125,7 @@ impl<'a> Hll<'a> {
 
     /// The runs of a sparse one, up to its end or to invalid bytes.
     pub fn runs(self) -> impl Iterator<Item = Run> + 'a {
-        let mut rest = if self.encoding == Encoding::Sparse { self.registers_part() } else { &[] };
+        let mut rest = if self.encoding == HllEncoding::Sparse { self.registers_part() } else { &[] };
         std::iter::from_fn(move || {
             let run = Run::read(rest)?;
             rest = &rest[run.n_bytes..];
@@ -141,20 +141,20 @@ impl<'a> Hll<'a> {
         self,
         elements: impl Iterator<Item = &'e [u8]>,
         sparse_max_bytes: usize,
-    ) -> Result<Change, Corrupt> {
+    ) -> Result<HllChange, Corrupt> {
         let seen = elements.map(Observation::of);
-        if self.encoding == Encoding::Dense {
+        if self.encoding == HllEncoding::Dense {
             let registers = self.registers_part();
             let is_news = |seen: &Observation| dense_rank(registers, seen.index) < seen.rank;
             let news: SmallVec<_> = seen.filter(is_news).collect();
-            return Ok(if news.is_empty() { Change::None } else { Change::Raise(Raise(news)) });
+            return Ok(if news.is_empty() { HllChange::None } else { HllChange::Raise(Raise(news)) });
         }
         let mut bytes = self.bytes.to_vec();
         let mut is_changed = false;
         for seen in seen {
             is_changed |= raise(&mut bytes, seen, sparse_max_bytes)?;
         }
-        Ok(if is_changed { Change::Rewrite(bytes) } else { Change::None })
+        Ok(if is_changed { HllChange::Rewrite(bytes) } else { HllChange::None })
     }
 
     /// Its dense representation.
@@ -193,7 +193,7 @@ impl<'a> Hll<'a> {
 
 /// The change of a stored HyperLogLog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum HllChange {
     /// Nothing.
     None,
     /// Registers are raised where they are.
@@ -291,11 +291,11 @@ impl Registers {
     pub fn merge(&mut self, hll: Hll<'_>) -> Result<(), Corrupt> {
         let registers = &mut self.0;
         match hll.encoding {
-            Encoding::Dense => {
+            HllEncoding::Dense => {
                 for_each_dense(hll.registers_part(), |at, rank| registers[at] = registers[at].max(rank));
                 Ok(())
             }
-            Encoding::Sparse => hll.for_each_run(|first, run| {
+            HllEncoding::Sparse => hll.for_each_run(|first, run| {
                 if run.rank > 0 {
                     let covered = &mut registers[first..first + run.len];
                     covered.iter_mut().for_each(|register| *register = (*register).max(run.rank));
@@ -324,11 +324,11 @@ impl Registers {
     pub fn merged_into(
         &self,
         hll: Option<Hll<'_>>,
-        wanted: Encoding,
+        wanted: HllEncoding,
         sparse_max_bytes: usize,
     ) -> Result<Vec<u8>, Corrupt> {
-        let hll = hll.unwrap_or(Hll { bytes: &EMPTY, encoding: Encoding::Sparse });
-        let may_be_sparse = wanted == Encoding::Sparse && hll.encoding == Encoding::Sparse;
+        let hll = hll.unwrap_or(Hll { bytes: &EMPTY, encoding: HllEncoding::Sparse });
+        let may_be_sparse = wanted == HllEncoding::Sparse && hll.encoding == HllEncoding::Sparse;
         let sparse = if may_be_sparse { self.merged_into_sparse(hll.bytes, sparse_max_bytes)? } else { None };
         let mut bytes = sparse.unwrap_or_else(|| self.to_dense(hll.header()));
         bytes[STALE_AT] |= STALE;
@@ -338,7 +338,7 @@ impl Registers {
     /// Raises the registers of a sparse HyperLogLog one by one. Returns `None` if the result must be dense.
     fn merged_into_sparse(&self, old: &[u8], sparse_max_bytes: usize) -> Result<Option<Vec<u8>>, Corrupt> {
         let mut bytes = old.to_vec();
-        let mut walk = Walk::START;
+        let mut walk = RunSearch::START;
         for (index, &rank) in self.0.iter().enumerate().filter(|(_, rank)| **rank > 0) {
             let seen = Observation { index, rank };
             if raise_sparse(&mut bytes, &mut walk, seen, sparse_max_bytes)? == Raised::TooLarge {
@@ -408,8 +408,8 @@ fn raise_dense(registers: &mut [u8], seen: Observation) -> bool {
 /// Raises a register of a HyperLogLog that is sparse or has just become dense; returns whether it was lower.
 fn raise(bytes: &mut Vec<u8>, seen: Observation, sparse_max_bytes: usize) -> Result<bool, Corrupt> {
     let hll = Hll::new(bytes).ok_or(Corrupt)?;
-    if hll.encoding == Encoding::Sparse {
-        let mut walk = Walk::START;
+    if hll.encoding == HllEncoding::Sparse {
+        let mut walk = RunSearch::START;
         match raise_sparse(bytes, &mut walk, seen, sparse_max_bytes)? {
             Raised::No => return Ok(false),
             Raised::Yes => {
@@ -470,7 +470,7 @@ fn ranked(rank: u8, len: usize) -> u8 {
 
 /// The start of a run: its first byte and its first register.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RunStart {
     byte: usize,
     register: usize,
 }
@@ -478,13 +478,13 @@ struct Place {
 /// The start of a search for a register: from the run at `at` on. The run before it is at `before`, unless it
 /// is the first.
 #[derive(Clone, Debug)]
-struct Walk {
-    before: Option<Place>,
-    at: Place,
+struct RunSearch {
+    before: Option<RunStart>,
+    at: RunStart,
 }
 
-impl Walk {
-    const START: Walk = Walk { before: None, at: Place { byte: HEADER_BYTES, register: 0 } };
+impl RunSearch {
+    const START: RunSearch = RunSearch { before: None, at: RunStart { byte: HEADER_BYTES, register: 0 } };
 }
 
 /// The result of raising a sparse register.
@@ -506,27 +506,27 @@ enum Raised {
 /// Moves the walk to the start of the search for the next register, if that is a higher one.
 fn raise_sparse(
     bytes: &mut Vec<u8>,
-    walk: &mut Walk,
+    walk: &mut RunSearch,
     seen: Observation,
     max_bytes: usize,
 ) -> Result<Raised, Corrupt> {
     if seen.rank > SPARSE_RANK_MAX {
         return Ok(Raised::TooLarge);
     }
-    let Walk { mut before, mut at } = walk.clone();
+    let RunSearch { mut before, mut at } = walk.clone();
     let mut before_that = None;
     let mut run = Run::read(&bytes[at.byte..]).ok_or(Corrupt)?;
     while seen.index >= at.register + run.len {
-        let next = Place { byte: at.byte + run.n_bytes, register: at.register + run.len };
+        let next = RunStart { byte: at.byte + run.n_bytes, register: at.register + run.len };
         (before_that, before, at) = (before, Some(at), next);
         run = Run::read(&bytes[at.byte..]).ok_or(Corrupt)?;
     }
     // Joining may take away a run's beginning from the run before this one on, but not that one's own.
     *walk = match before {
         Some(before) if before_that.is_some() || before.register == 0 => {
-            Walk { before: before_that, at: before }
+            RunSearch { before: before_that, at: before }
         }
-        _ => Walk::START,
+        _ => RunSearch::START,
     };
     if run.rank >= seen.rank {
         return Ok(Raised::No);

@@ -10,7 +10,7 @@ use crate::{
     hashes::{self, HashRef},
     list::{self, ListRef},
     rdb::{
-        Flaw, Made, Making, Parts, Reader, Stop, hash_dump, list_dump, set_dump, sorted_set_dump,
+        Flaw, Made, Making, Reader, Stop, ValueParts, hash_dump, list_dump, set_dump, sorted_set_dump,
         stream_dump, string_dump,
     },
     set::{self, SetRef},
@@ -40,7 +40,7 @@ pub(crate) struct KindRow {
     /// The numbers that RESTORE takes.
     dump_types: &'static [u8],
     /// Walks over the bytes after the number.
-    walk: fn(u8, &mut dyn Parts) -> Result<(), Stop>,
+    walk: fn(u8, &mut dyn ValueParts) -> Result<(), Stop>,
     /// Reads the bytes after the number.
     restore: fn(u8, &mut Reader<'_>, &Making<'_>) -> Option<Made>,
     /// Writes the commands that make the value.
@@ -245,7 +245,7 @@ pub(crate) fn kind_of_dump(dump_type: u8) -> Option<Kind> {
 }
 
 /// Walks over a value that was dumped under a number. Nothing if there is no such number.
-pub(crate) fn walk_dump(dump_type: u8, parts: &mut dyn Parts) -> Option<Result<(), Stop>> {
+pub(crate) fn walk_dump(dump_type: u8, parts: &mut dyn ValueParts) -> Option<Result<(), Stop>> {
     row_of_dump(dump_type).map(|row| (row.walk)(dump_type, parts))
 }
 

@@ -21,7 +21,7 @@ use std::{
 };
 
 use self::{
-    chunk::{Chunk, Limit},
+    chunk::{Chunk, ChunkLimit},
     chunks::Chunks,
 };
 use crate::{
@@ -50,9 +50,9 @@ impl ValueType for ListType {
     }
 
     fn is_empty(entry: EntryRef<'_>) -> bool {
-        match Form::of(entry) {
-            Form::Packed(packed) => packed.is_empty(),
-            Form::Chunked(chunks) => chunks.len() == 0,
+        match ListForm::of(entry) {
+            ListForm::Packed(packed) => packed.is_empty(),
+            ListForm::Chunked(chunks) => chunks.len() == 0,
         }
     }
 }
@@ -128,17 +128,17 @@ impl DoubleEndedIterator for PartElements<'_> {
 
 /// The form of a list, for reading.
 #[derive(Clone, Copy)]
-enum Form<'a> {
+enum ListForm<'a> {
     Packed(Packed<'a>),
     Chunked(&'a Chunks),
 }
 
-impl<'a> Form<'a> {
+impl<'a> ListForm<'a> {
     #[inline]
     fn of(entry: EntryRef<'a>) -> Self {
         match entry.object() {
-            Some(chunks) => Form::Chunked(chunks),
-            None => Form::Packed(Packed::new(entry.bytes().expect("a list that is no object is packed"))),
+            Some(chunks) => ListForm::Chunked(chunks),
+            None => ListForm::Packed(Packed::new(entry.bytes().expect("a list that is no object is packed"))),
         }
     }
 }
@@ -162,9 +162,9 @@ impl<'a> FormMut<'a> {
 
 /// How Redis would store a list, in OBJECT ENCODING's words.
 pub(crate) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
-    match Form::of(entry) {
-        Form::Packed(_) => "listpack",
-        Form::Chunked(_) => "quicklist",
+    match ListForm::of(entry) {
+        ListForm::Packed(_) => "listpack",
+        ListForm::Chunked(_) => "quicklist",
     }
 }
 
@@ -172,17 +172,17 @@ impl<'a> ListRef<'a> {
     /// The number of elements.
     #[inline]
     pub fn len(self) -> usize {
-        match Form::of(self.entry()) {
-            Form::Packed(packed) => packed.len(),
-            Form::Chunked(chunks) => chunks.len(),
+        match ListForm::of(self.entry()) {
+            ListForm::Packed(packed) => packed.len(),
+            ListForm::Chunked(chunks) => chunks.len(),
         }
     }
 
     /// The number of pieces that the list consists of.
     pub fn n_parts(self) -> usize {
-        match Form::of(self.entry()) {
-            Form::Packed(_) => 1,
-            Form::Chunked(chunks) => chunks.iter().len(),
+        match ListForm::of(self.entry()) {
+            ListForm::Packed(_) => 1,
+            ListForm::Chunked(chunks) => chunks.iter().len(),
         }
     }
 
@@ -199,9 +199,9 @@ impl<'a> ListRef<'a> {
     /// The element at an end.
     #[inline]
     pub fn outermost(self, end: ListEnd) -> Option<Element<'a>> {
-        let part = match Form::of(self.entry()) {
-            Form::Packed(packed) => Part::Packed(packed),
-            Form::Chunked(chunks) => chunks.end(end)?.part(),
+        let part = match ListForm::of(self.entry()) {
+            ListForm::Packed(packed) => Part::Packed(packed),
+            ListForm::Chunked(chunks) => chunks.end(end)?.part(),
         };
         let mut elements = part.elements_from(0);
         match end {
@@ -213,18 +213,20 @@ impl<'a> ListRef<'a> {
     /// The elements from an index on, from both ends.
     #[inline]
     pub fn elements_from(self, index: usize) -> impl DoubleEndedIterator<Item = Element<'a>> {
-        let (first, behind) = match Form::of(self.entry()) {
-            Form::Packed(packed) => (Part::Packed(packed).elements_from(index), vec_deque::Iter::default()),
-            Form::Chunked(chunks) => chunks.from(index),
+        let (first, behind) = match ListForm::of(self.entry()) {
+            ListForm::Packed(packed) => {
+                (Part::Packed(packed).elements_from(index), vec_deque::Iter::default())
+            }
+            ListForm::Chunked(chunks) => chunks.from(index),
         };
         first.chain(behind.flat_map(|chunk| chunk.part().elements_from(0)))
     }
 
     /// The pieces that the list consists of.
     pub fn parts(self) -> impl DoubleEndedIterator<Item = Part<'a>> {
-        let (only, chunks) = match Form::of(self.entry()) {
-            Form::Packed(packed) => (Some(Part::Packed(packed)), vec_deque::Iter::default()),
-            Form::Chunked(chunks) => (None, chunks.iter()),
+        let (only, chunks) = match ListForm::of(self.entry()) {
+            ListForm::Packed(packed) => (Some(Part::Packed(packed)), vec_deque::Iter::default()),
+            ListForm::Chunked(chunks) => (None, chunks.iter()),
         };
         only.into_iter().chain(chunks.map(Chunk::part))
     }
@@ -429,8 +431,8 @@ impl ListMut<'_> {
         is_changed
     }
 
-    fn limit(&self) -> Limit {
-        Limit::of(self.thresholds().list_max_listpack_size())
+    fn limit(&self) -> ChunkLimit {
+        ChunkLimit::of(self.thresholds().list_max_listpack_size())
     }
 }
 
@@ -441,7 +443,7 @@ fn position(index: i64, len: usize) -> Option<usize> {
 }
 
 /// Makes a small list large if these texts, which are about to be added or written, take it over the limit.
-fn grow<'t>(entry: &mut EntryBox, limit: Limit, texts: impl Iterator<Item = &'t [u8]>) {
+fn grow<'t>(entry: &mut EntryBox, limit: ChunkLimit, texts: impl Iterator<Item = &'t [u8]>) {
     if entry.as_ref().encoding() == CHUNKED {
         return;
     }
@@ -454,7 +456,7 @@ fn grow<'t>(entry: &mut EntryBox, limit: Limit, texts: impl Iterator<Item = &'t 
 }
 
 /// Makes a small list large.
-fn enlarge(entry: &mut EntryBox, limit: Limit) {
+fn enlarge(entry: &mut EntryBox, limit: ChunkLimit) {
     if entry.as_ref().encoding() != CHUNKED {
         let chunks = Chunks::of_packed(Packed::new(entry.bytes()), limit);
         entry.set_object(chunks);
@@ -464,16 +466,16 @@ fn enlarge(entry: &mut EntryBox, limit: Limit) {
 
 /// Makes a large list small if so little is left of it.
 #[inline]
-fn shrink(entry: &mut EntryBox, limit: Limit) {
+fn shrink(entry: &mut EntryBox, limit: ChunkLimit) {
     shrink_to(entry, |n_bytes, n| limit.admits_of(2, n_bytes, n));
 }
 
 /// Makes a large list small if it is one packed chunk, of which `is_small` says so by its bytes and elements.
 #[inline]
 fn shrink_to(entry: &mut EntryBox, is_small: impl FnOnce(usize, usize) -> bool) {
-    let only = match Form::of(entry.as_ref()) {
-        Form::Chunked(chunks) => chunks.only(),
-        Form::Packed(_) => None,
+    let only = match ListForm::of(entry.as_ref()) {
+        ListForm::Chunked(chunks) => chunks.only(),
+        ListForm::Packed(_) => None,
     };
     let small = only.filter(|packed| is_small(packed.bytes().len(), packed.len()));
     if let Some(packed) = small.map(|packed| packed.bytes().to_vec()) {

@@ -39,7 +39,7 @@ pub use self::{
 pub(crate) use self::{
     reader::Reader,
     value_builder::Making,
-    walk::{Parts, Stop},
+    walk::{Stop, ValueParts},
 };
 use crate::{
     Key, Keyspace,

@@ -37,7 +37,7 @@ static GARBAGE: SegQueue<Garbage> = SegQueue::new();
 
 /// Bytes in one piece that wait for a thread without sockets, because they take long to free, each with its
 /// size.
-static LARGE_GARBAGE: SegQueue<(Bytes, usize)> = SegQueue::new();
+static LARGE_GARBAGE: SegQueue<(LargeBlock, usize)> = SegQueue::new();
 
 /// The bytes in [`LARGE_GARBAGE`].
 static N_LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -77,7 +77,7 @@ enum Garbage {
 }
 
 /// Bytes in one piece.
-enum Bytes {
+enum LargeBlock {
     Entry(EntryBox),
     /// Bytes that are no entry of their own.
     Part(Box<dyn Send>),
@@ -190,7 +190,7 @@ fn free_entries(table: &mut Detached, cost_max: usize) -> usize {
     cost
 }
 
-impl Bytes {
+impl LargeBlock {
     /// Leaves the bytes to [`reclaim_large`].
     #[cold]
     fn leave(self, n_bytes: usize) {
@@ -204,11 +204,11 @@ impl Bytes {
         // The allocator counts it as freed at once, and the system may take its time.
         N_LARGE_BYTES.fetch_sub(n_bytes, Relaxed);
         match self {
-            Bytes::Entry(entry) => {
+            LargeBlock::Entry(entry) => {
                 drop(entry);
                 N_RECLAIMED.fetch_add(1, Relaxed);
             }
-            Bytes::Part(part) => drop(part),
+            LargeBlock::Part(part) => drop(part),
         }
         N_PENDING.fetch_sub(1, Relaxed);
     }
@@ -226,7 +226,7 @@ pub(crate) fn free(entry: EntryBox) {
 #[cold]
 fn leave(entry: EntryBox, bytes: usize) {
     if bytes >= VERY_LARGE_BYTES && !entry.as_ref().is_object() {
-        Bytes::Entry(entry).leave(bytes);
+        LargeBlock::Entry(entry).leave(bytes);
     } else {
         Garbage::Entry(entry, bytes).leave();
     }
@@ -240,7 +240,7 @@ pub fn release(entry: EntryBox) {
         if key_bytes < VERY_LARGE_BYTES {
             drop(entry);
         } else {
-            Bytes::Entry(entry).leave(key_bytes);
+            LargeBlock::Entry(entry).leave(key_bytes);
         }
     } else {
         free(entry);
@@ -275,7 +275,7 @@ pub(crate) fn free_piece(part: impl Send + 'static, bytes: usize) -> usize {
     if bytes < VERY_LARGE_BYTES {
         return bytes;
     }
-    Bytes::Part(Box::new(part)).leave(bytes);
+    LargeBlock::Part(Box::new(part)).leave(bytes);
     0
 }
 

@@ -92,9 +92,9 @@ pub(crate) fn member_table(entry: EntryRef<'_>) -> Option<&Table> {
 }
 
 /// The members of a large set: entries without a value.
-struct Members(Table);
+struct MemberTable(Table);
 
-impl Members {
+impl MemberTable {
     /// Adds a member, unless it is there.
     fn insert(&mut self, member: Element<'_>) -> bool {
         member.with_text(|text| {
@@ -117,7 +117,7 @@ impl Members {
     }
 }
 
-impl Object for Members {
+impl Object for MemberTable {
     fn allocated_bytes(&self) -> usize {
         self.0.allocated_bytes()
     }
@@ -129,7 +129,7 @@ impl Object for Members {
             let place = table.router().place(text);
             table.insert(EntryBox::string(text, b""), place);
         }
-        Members(table)
+        MemberTable(table)
     }
 
     fn demolish(mut self) -> Box<dyn Rubble> {
@@ -149,7 +149,7 @@ impl<'a> View<'a> {
     #[inline]
     fn of(entry: EntryRef<'a>) -> Self {
         match entry.encoding() {
-            HASHTABLE => View::Table(&entry.object::<Members>().expect("a large set has its members").0),
+            HASHTABLE => View::Table(&entry.object::<MemberTable>().expect("a large set has its members").0),
             LISTPACK => View::Packed(Packed::new(bytes_of(entry))),
             _ => View::Integers(IntSet::new(bytes_of(entry))),
         }
@@ -313,7 +313,7 @@ impl SetMut<'_> {
     pub fn insert(&mut self, member: &[u8]) -> bool {
         let (member, thresholds) = (Element::Text(member), self.thresholds());
         let is_new =
-            self.arrange_object(|members: &mut Members| members.insert(member)).unwrap_or_else(|| {
+            self.arrange_object(|members: &mut MemberTable| members.insert(member)).unwrap_or_else(|| {
                 self.arrange(|entry| insert(entry, member, thresholds)).unwrap_or_else(|Outgrown| {
                     self.become_table();
                     self.arrange(|entry| members_mut(entry).insert(member))
@@ -329,7 +329,7 @@ impl SetMut<'_> {
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let member = Element::Text(member);
         let was_there = self
-            .arrange_object(|members: &mut Members| members.remove(member))
+            .arrange_object(|members: &mut MemberTable| members.remove(member))
             .unwrap_or_else(|| self.arrange(|entry| remove(entry, member)));
         if was_there {
             self.mark_changed();
@@ -429,7 +429,7 @@ fn remove(entry: &mut EntryBox, member: Element<'_>) -> bool {
     }
 }
 
-fn members_mut(entry: &mut EntryBox) -> &mut Members {
+fn members_mut(entry: &mut EntryBox) -> &mut MemberTable {
     entry.object_mut().expect(IS_OBJECT)
 }
 
@@ -445,7 +445,7 @@ fn become_packed(entry: &mut EntryBox) {
 
 /// Stores the members of a small set in a table, which is empty.
 fn become_table(entry: &mut EntryBox, table: Table) {
-    let mut members = Members(table);
+    let mut members = MemberTable(table);
     for member in View::of(entry.as_ref()).iter() {
         members.insert(member);
     }

@@ -218,7 +218,7 @@ impl<'a> SortedSetRef<'a> {
     /// If there are fewer members.
     pub fn iter(&self, ranks: Range<usize>) -> Iter<'a> {
         match self.stored() {
-            Stored::Packed(packed) => Iter(Inner::Packed(small::pairs(packed, ranks))),
+            Stored::Packed(packed) => Iter(IterForm::Packed(small::pairs(packed, ranks))),
             Stored::Large(large) => Iter::of_large(large, ranks),
         }
     }
@@ -262,17 +262,17 @@ impl<'a> SortedSetRef<'a> {
 
 /// Members with their scores, from both ends.
 #[derive(Clone)]
-pub struct Iter<'a>(Inner<'a>);
+pub struct Iter<'a>(IterForm<'a>);
 
 #[derive(Clone)]
-enum Inner<'a> {
+enum IterForm<'a> {
     Packed(small::Pairs<'a>),
     Large(large::Iter<'a>),
 }
 
 impl<'a> Iter<'a> {
     fn of_large(large: &'a Large, ranks: Range<usize>) -> Self {
-        Iter(Inner::Large(large.iter(ranks)))
+        Iter(IterForm::Large(large.iter(ranks)))
     }
 }
 
@@ -282,15 +282,15 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Scored<'a>> {
         match &mut self.0 {
-            Inner::Packed(pairs) => pairs.next().map(Scored::from),
-            Inner::Large(elements) => elements.next().map(Scored::from),
+            IterForm::Packed(pairs) => pairs.next().map(Scored::from),
+            IterForm::Large(elements) => elements.next().map(Scored::from),
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         match &self.0 {
-            Inner::Packed(pairs) => pairs.size_hint(),
-            Inner::Large(elements) => elements.size_hint(),
+            IterForm::Packed(pairs) => pairs.size_hint(),
+            IterForm::Large(elements) => elements.size_hint(),
         }
     }
 }
@@ -299,8 +299,8 @@ impl DoubleEndedIterator for Iter<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
-            Inner::Packed(pairs) => pairs.next_back().map(Scored::from),
-            Inner::Large(elements) => elements.next_back().map(Scored::from),
+            IterForm::Packed(pairs) => pairs.next_back().map(Scored::from),
+            IterForm::Large(elements) => elements.next_back().map(Scored::from),
         }
     }
 }

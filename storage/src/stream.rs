@@ -1,8 +1,8 @@
 //! Streams: entries that are only added at the end, and groups of consumers that share them.
 //!
-//! Entries lie in [nodes](node::Node), packed as Redis packs them, in a tree by the identity of each node's
-//! first entry. A node takes entries up to `stream-node-max-bytes` and `stream-node-max-entries`. A deleted
-//! entry only gets a flag, and its node goes with its last entry. Redis calls this tree the rax.
+//! Entries lie in [nodes](node::PackedNode), packed as Redis packs them, in a tree by the identity of each
+//! node's first entry. A node takes entries up to `stream-node-max-bytes` and `stream-node-max-entries`. A
+//! deleted entry only gets a flag, and its node goes with its last entry. Redis calls this tree the rax.
 //!
 //! A stream is more than its entries: without entries, and even without groups, the key stays, since the last
 //! identity that was given out must not be given out again.

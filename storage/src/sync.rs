@@ -57,7 +57,7 @@ impl<T> UnsafeCell<T> {
 ///
 /// A lock-free queue in the server; under loom a locked one, since only its contents are of interest there.
 #[cfg(not(loom))]
-pub(crate) use crossbeam_queue::SegQueue as InjectorQueue;
+pub(crate) type InjectorQueue<T> = crossbeam_queue::SegQueue<T>;
 
 #[cfg(loom)]
 pub(crate) struct InjectorQueue<T>(loom::sync::Mutex<std::collections::VecDeque<T>>);

@@ -35,7 +35,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Counts the memory that a thread frees.
-struct Counting;
+struct FreedCounter;
 
 thread_local! {
     static N_FREED: Cell<usize> = const { Cell::new(0) };
@@ -43,7 +43,7 @@ thread_local! {
 }
 
 // SAFETY: the system's allocator does all the work.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for FreedCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that the system's allocator asks for.
         unsafe { System.alloc(layout) }
@@ -58,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: FreedCounter = FreedCounter;
 
 struct World {
     keyspace: Keyspace,

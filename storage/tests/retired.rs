@@ -17,12 +17,12 @@ use braid_storage::{
 };
 
 /// Counts the bytes that are allocated.
-struct Counting;
+struct AllocatedCounter;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: the system's allocator does all the work.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for AllocatedCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promises are those that the system's allocator asks for.
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: AllocatedCounter = AllocatedCounter;
 
 /// So few keys that a table gives up fewer pieces than a thread gathers before it has others free them.
 const N_KEYS: u64 = 300;

@@ -20,7 +20,7 @@ pub(super) fn beside<T>(
     what: impl FnOnce(&mut Client) -> Result<T, BenchError>,
 ) -> Result<(T, engine::Outcome), BenchError> {
     let address: SocketAddr = server.address();
-    let target = engine::Target::plain(address);
+    let target = engine::LoadTarget::plain(address);
     let is_over = Arc::new(AtomicBool::new(false));
     let load = load.until(Limit::Told(Arc::clone(&is_over)));
     let mut client = Client::connect(address)?;

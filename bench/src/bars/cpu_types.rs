@@ -14,24 +14,24 @@ use crate::spawn::Server;
 
 /// The bars. Each runs redis-benchmark's own commands, 16 in a pipeline.
 pub(super) const BARS: &[Bar] = &[
-    Bar { name: "cpu-lpush", run: |contest, bar| run(contest, bar, &Test::of("lpush")) },
-    Bar { name: "cpu-rpush", run: |contest, bar| run(contest, bar, &Test::of("rpush")) },
-    Bar { name: "cpu-lpop", run: |contest, bar| run(contest, bar, &Test::of("lpop").popping(LIST)) },
-    Bar { name: "cpu-rpop", run: |contest, bar| run(contest, bar, &Test::of("rpop").popping(LIST)) },
-    Bar { name: "cpu-sadd", run: |contest, bar| run(contest, bar, &Test::of("sadd")) },
-    Bar { name: "cpu-hset", run: |contest, bar| run(contest, bar, &Test::of("hset")) },
-    Bar { name: "cpu-spop", run: |contest, bar| run(contest, bar, &Test::of("spop").popping(SET)) },
-    Bar { name: "cpu-zadd", run: |contest, bar| run(contest, bar, &Test::of("zadd")) },
+    Bar { name: "cpu-lpush", run: |contest, bar| run(contest, bar, &TypeTest::of("lpush")) },
+    Bar { name: "cpu-rpush", run: |contest, bar| run(contest, bar, &TypeTest::of("rpush")) },
+    Bar { name: "cpu-lpop", run: |contest, bar| run(contest, bar, &TypeTest::of("lpop").popping(LIST)) },
+    Bar { name: "cpu-rpop", run: |contest, bar| run(contest, bar, &TypeTest::of("rpop").popping(LIST)) },
+    Bar { name: "cpu-sadd", run: |contest, bar| run(contest, bar, &TypeTest::of("sadd")) },
+    Bar { name: "cpu-hset", run: |contest, bar| run(contest, bar, &TypeTest::of("hset")) },
+    Bar { name: "cpu-spop", run: |contest, bar| run(contest, bar, &TypeTest::of("spop").popping(SET)) },
+    Bar { name: "cpu-zadd", run: |contest, bar| run(contest, bar, &TypeTest::of("zadd")) },
     Bar {
         name: "cpu-zpopmin",
-        run: |contest, bar| run(contest, bar, &Test::of("zpopmin").popping(SORTED_SET)),
+        run: |contest, bar| run(contest, bar, &TypeTest::of("zpopmin").popping(SORTED_SET)),
     },
-    Bar { name: "cpu-lrange_100", run: |contest, bar| run(contest, bar, &Test::lrange("99", 10)) },
-    Bar { name: "cpu-lrange_300", run: |contest, bar| run(contest, bar, &Test::lrange("299", 20)) },
-    Bar { name: "cpu-lrange_600", run: |contest, bar| run(contest, bar, &Test::lrange("599", 40)) },
+    Bar { name: "cpu-lrange_100", run: |contest, bar| run(contest, bar, &TypeTest::lrange("99", 10)) },
+    Bar { name: "cpu-lrange_300", run: |contest, bar| run(contest, bar, &TypeTest::lrange("299", 20)) },
+    Bar { name: "cpu-lrange_600", run: |contest, bar| run(contest, bar, &TypeTest::lrange("599", 40)) },
     Bar {
         name: "cpu-mset",
-        run: |contest, bar| run(contest, bar, &Test { cost: 10, at_most: 0.5, ..Test::of("mset") }),
+        run: |contest, bar| run(contest, bar, &TypeTest { cost: 10, at_most: 0.5, ..TypeTest::of("mset") }),
     },
 ];
 
@@ -61,7 +61,7 @@ enum Preload {
 }
 
 /// One of redis-benchmark's tests.
-struct Test {
+struct TypeTest {
     /// The arguments that select the test.
     arguments: Vec<&'static str>,
     preload: Preload,
@@ -71,7 +71,7 @@ struct Test {
     at_most: f64,
 }
 
-impl Test {
+impl TypeTest {
     fn of(name: &'static str) -> Self {
         Self { arguments: vec!["-t", name], preload: Preload::Nothing, cost: 1, at_most: 0.6 }
     }
@@ -89,7 +89,7 @@ impl Test {
     }
 }
 
-fn run(contest: &Contest, bar: &str, test: &Test) -> Result<Vec<Measure>, BenchError> {
+fn run(contest: &Contest, bar: &str, test: &TypeTest) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both(&[])?;
     let measures = vec![
         Measure::new("CPU/command", Unit::Micros, Target::ratio(test.at_most)),
@@ -98,7 +98,7 @@ fn run(contest: &Contest, bar: &str, test: &Test) -> Result<Vec<Measure>, BenchE
     contest.rounds(bar, contest.n_rounds, measures, |side| run_once(contest, side.of(&servers), test))
 }
 
-fn run_once(contest: &Contest, server: &Server, test: &Test) -> Result<Vec<f64>, BenchError> {
+fn run_once(contest: &Contest, server: &Server, test: &TypeTest) -> Result<Vec<f64>, BenchError> {
     let n_requests = contest.n_requests(PIPELINE) / test.cost;
     let mut client = Client::connect(server.address())?;
     client.call(&[b"FLUSHALL"])?;

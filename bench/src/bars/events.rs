@@ -53,7 +53,7 @@ fn set_heard(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchError>
     let n_requests = contest.n_requests(PIPELINE);
     let load = Load::new(&workload, 1, Vec::new())?.until(Limit::Requests(n_requests));
     let before = CpuSample::of(server.pid())?;
-    let outcome = load.run(&engine::Target::plain(server.address()), &mut |_| {})?;
+    let outcome = load.run(&engine::LoadTarget::plain(server.address()), &mut |_| {})?;
     // The scheduler accounts a thread's time when it leaves the processor, so the server must come to rest.
     thread::sleep(Duration::from_millis(20));
     let used = CpuSample::of(server.pid())?.since(before).as_secs_f64();

@@ -61,7 +61,7 @@ fn measures(pipeline: usize) -> Vec<Measure> {
 }
 
 fn fan_out(server: &Server, pipeline: usize) -> Result<Vec<f64>, BenchError> {
-    let target = engine::Target::plain(server.address());
+    let target = engine::LoadTarget::plain(server.address());
     let limit = Limit::Time { warmup: Duration::ZERO, measured: PUBLISHING };
     let load = Load::new(&workload(pipeline), 1, Vec::new())?.until(limit);
     let is_over = AtomicBool::new(false);
@@ -123,7 +123,7 @@ struct Watched {
 }
 
 /// Sends PING and samples the server's memory until all messages are delivered.
-fn watch(server: &Server, target: &engine::Target, is_over: &AtomicBool) -> Result<Watched, BenchError> {
+fn watch(server: &Server, target: &engine::LoadTarget, is_over: &AtomicBool) -> Result<Watched, BenchError> {
     let is_answer = |reply: &Value| *reply == Value::Simple(b"PONG".to_vec());
     let prober = Prober { n_connections: 1, pace: PACE, question: &|_| vec![b"PING".to_vec()], is_answer };
     let mut most_resident_bytes = 0;

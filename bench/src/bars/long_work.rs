@@ -249,7 +249,7 @@ fn longest_answer(
     is_answer: fn(&Value) -> bool,
     work: impl FnOnce() -> Result<(), BenchError>,
 ) -> Result<Duration, BenchError> {
-    let target = engine::Target::plain(address);
+    let target = engine::LoadTarget::plain(address);
     let question = |nth| vec![b"GET".to_vec(), getter_key(nth)];
     let prober = Prober { n_connections: N_GETTERS, pace: PACE, question: &question, is_answer };
     thread::sleep(MARGIN);

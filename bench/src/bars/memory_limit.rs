@@ -116,7 +116,7 @@ pub(super) fn under_writes(contest: &Contest, bar: &str) -> Result<Vec<Measure>,
 fn write_once(contest: &Contest, side: Side, policy: &Policy) -> Result<Vec<f64>, BenchError> {
     let server = contest.start(side, &["--maxmemory", LIMIT, "--maxmemory-policy", policy.name])?;
     let load = Load::new(&policy.workload(), 1, Vec::new())?;
-    load.preload(&engine::Target::plain(server.address()))?;
+    load.preload(&engine::LoadTarget::plain(server.address()))?;
     let (mut most, mut resident) = (0, 0);
     let ((n_evicted, used), outcome) = beside(&load, &server, |client| {
         let n_evicted_before = client.info_figure("evicted_keys")?;
@@ -163,7 +163,7 @@ pub(super) fn halving(contest: &Contest, bar: &str) -> Result<Vec<Measure>, Benc
     ];
     contest.rounds(bar, contest.few_rounds(), measures, |side| {
         let server = contest.start(side, &["--maxmemory-policy", "allkeys-lru"])?;
-        let target = engine::Target::plain(server.address());
+        let target = engine::LoadTarget::plain(server.address());
         let gets = gets()?;
         gets.preload(&target)?;
         let before = gets.lasting(Duration::ZERO, contest.load_time() / 2).run(&target, &mut |_| {})?;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::engine::Target;
+use crate::engine::LoadTarget;
 use crate::error::BenchError;
 use crate::load;
 use crate::workload::{Compiled, Keys, Population, Workload};
@@ -67,7 +67,7 @@ pub fn pipeline(
 }
 
 fn send(address: SocketAddr, requests: Compiled) -> Result<(), BenchError> {
-    load::send_sequence(&Target::plain(address), &Arc::new(requests), 1, &[])
+    load::send_sequence(&LoadTarget::plain(address), &Arc::new(requests), 1, &[])
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::engine::{Limit, Record, Shape, Target};
+use crate::engine::{Limit, LoadTarget, Record, Shape};
 use crate::error::BenchError;
 use crate::load::Load;
 use crate::workload::{Command, Keys, Workload};
@@ -118,7 +118,7 @@ impl RequestLoad {
     /// When a connection breaks, or a reply is wrong or does not arrive.
     pub fn run(&self, address: SocketAddr, limit: Limit) -> Result<Latencies, BenchError> {
         let load = Load::new(&self.workload(), 1, Vec::new())?.until(limit);
-        let record = load.run(&Target::plain(address), &mut |_| {})?.record;
+        let record = load.run(&LoadTarget::plain(address), &mut |_| {})?.record;
         match self.fault(&record) {
             None => Ok(Latencies::of(record.response())),
             Some(reply) => Err(BenchError::WrongReply { request: self.request.name().to_owned(), reply }),

@@ -36,7 +36,7 @@ const QUANTITY: i64 = 2;
 const PRICE: i64 = 5;
 
 /// A script and its load.
-struct Test {
+struct ScriptTest {
     text: String,
     run_by: RunBy,
     pipeline: u32,
@@ -55,7 +55,7 @@ struct Test {
     at_most: f64,
 }
 
-impl Test {
+impl ScriptTest {
     fn of_get(run_by: RunBy, pipeline: u32, at_most: f64) -> Self {
         Self {
             text: GET.to_owned(),
@@ -121,36 +121,36 @@ pub(super) fn get(
     pipeline: u32,
     at_most: f64,
 ) -> Result<Vec<Measure>, BenchError> {
-    run(contest, bar, &Test::of_get(RunBy::Digest, pipeline, at_most))
+    run(contest, bar, &ScriptTest::of_get(RunBy::Digest, pipeline, at_most))
 }
 
 /// Measures one GET by EVAL.
 pub(super) fn eval(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    run(contest, bar, &Test::of_get(RunBy::Text, 16, 0.5))
+    run(contest, bar, &ScriptTest::of_get(RunBy::Text, 16, 0.5))
 }
 
 /// Measures five commands on one key.
 pub(super) fn limiter(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
-    run(contest, bar, &Test::of_limiter())
+    run(contest, bar, &ScriptTest::of_limiter())
 }
 
 /// Measures twenty commands on nine keys. One of them is not declared: it is made from an argument.
 pub(super) fn order(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let check = |client: &mut Client, script: &Script| check_order(client, script, 9);
-    run(contest, bar, &Test::of_order(ORDER.to_owned(), check))
+    run(contest, bar, &ScriptTest::of_order(ORDER.to_owned(), check))
 }
 
 /// Measures the same order with the undeclared key read from another key.
 pub(super) fn order_of_read_key(contest: &Contest, bar: &str) -> Result<Vec<Measure>, BenchError> {
     let check = |client: &mut Client, script: &Script| check_order(client, script, account_of(4));
-    run(contest, bar, &Test::of_order(order_by_value(), check))
+    run(contest, bar, &ScriptTest::of_order(order_by_value(), check))
 }
 
 fn order_by_value() -> String {
     ORDER.replace(ACCOUNT_BY_ARGUMENT, ACCOUNT_BY_VALUE)
 }
 
-fn run(contest: &Contest, bar: &str, test: &Test) -> Result<Vec<Measure>, BenchError> {
+fn run(contest: &Contest, bar: &str, test: &ScriptTest) -> Result<Vec<Measure>, BenchError> {
     let servers = contest.start_both(&[])?;
     let measures = vec![
         Measure::new("CPU/run", Unit::Micros, Target::ratio(test.at_most)),
@@ -159,7 +159,7 @@ fn run(contest: &Contest, bar: &str, test: &Test) -> Result<Vec<Measure>, BenchE
     contest.rounds(bar, contest.n_rounds, measures, |side| run_once(contest, side.of(&servers), test))
 }
 
-fn run_once(contest: &Contest, server: &Server, test: &Test) -> Result<Vec<f64>, BenchError> {
+fn run_once(contest: &Contest, server: &Server, test: &ScriptTest) -> Result<Vec<f64>, BenchError> {
     let mut client = Client::connect(server.address())?;
     client.call(&["FLUSHALL"])?;
     (test.fill)(server.address())?;
@@ -269,15 +269,15 @@ mod tests {
 
     #[test]
     fn requests_name_as_many_keys_as_they_declare() {
-        let declared = |test: &Test| {
+        let declared = |test: &ScriptTest| {
             let n_keys: usize = test.arguments[0].parse().expect("the number of keys comes first");
             let is_key = |argument: &&&str| argument.contains(':');
             assert_eq!(test.arguments[1..].iter().filter(is_key).count(), n_keys);
             assert!(test.arguments[1..=n_keys].iter().all(|argument| argument.contains("__rand_int__")));
             n_keys
         };
-        assert_eq!(declared(&Test::of_get(RunBy::Text, 16, 0.5)), 1);
-        assert_eq!(declared(&Test::of_limiter()), 1);
-        assert_eq!(declared(&Test::of_order(order_by_value(), |_, _| Ok(()))), 8);
+        assert_eq!(declared(&ScriptTest::of_get(RunBy::Text, 16, 0.5)), 1);
+        assert_eq!(declared(&ScriptTest::of_limiter()), 1);
+        assert_eq!(declared(&ScriptTest::of_order(order_by_value(), |_, _| Ok(()))), 8);
     }
 }

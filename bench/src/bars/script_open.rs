@@ -46,7 +46,7 @@ fn run_once(server: &Server, side: Side) -> Result<Vec<f64>, BenchError> {
     fill(address)?;
     let load = Load::new(&workload(&script), 1, Vec::new())?.until(Limit::Requests(N_RUNS));
     let n_lane_runs_before = n_lane_runs(server, side)?;
-    let outcome = load.run(&engine::Target::plain(address), &mut |_| {})?;
+    let outcome = load.run(&engine::LoadTarget::plain(address), &mut |_| {})?;
     let n_lane_runs = n_lane_runs(server, side)? - n_lane_runs_before;
     let record = &outcome.record;
     let n_failed = n_failed(record);
@@ -83,7 +83,7 @@ fn n_failed(record: &Record) -> u64 {
 
 /// Returns the number of operations that had the lane, which only Braid has.
 fn n_lane_runs(server: &Server, side: Side) -> Result<u64, BenchError> {
-    let info = observe::info(&engine::Target::plain(server.address()))?;
+    let info = observe::info(&engine::LoadTarget::plain(server.address()))?;
     match (side, info.get("lane_runs").map(|field| field.parse())) {
         (_, Some(Ok(n_lane_runs))) => Ok(n_lane_runs),
         (Side::Redis, None) => Ok(0),

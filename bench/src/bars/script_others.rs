@@ -114,7 +114,7 @@ fn waits_of_gets(contest: &Contest, server: &Server) -> Result<Vec<f64>, BenchEr
     };
     let limit = Limit::Time { warmup: Duration::ZERO, measured: contest.load_time() };
     let load = Load::new(&workload, 1, Vec::new())?.until(limit);
-    let record = load.run(&engine::Target::plain(server.address()), &mut |_| {})?.record;
+    let record = load.run(&engine::LoadTarget::plain(server.address()), &mut |_| {})?.record;
     if let Some(reply) = fault(&record) {
         return Err(BenchError::WrongReply { request: "GET".to_owned(), reply });
     }

@@ -125,7 +125,7 @@ pub(super) fn latency(contest: &Contest, bar: &str) -> Result<Vec<Measure>, Benc
         let server = contest.start(side, &[])?;
         fill(&server)?;
         let load = Requests::Mixed.load(1)?;
-        let target = engine::Target::plain(server.address());
+        let target = engine::LoadTarget::plain(server.address());
         load.lasting(Duration::ZERO, WARMUP).run(&target, &mut |_| {})?;
         let before = load.lasting(Duration::ZERO, contest.load_time()).run(&target, &mut |_| {})?;
         let (_, meanwhile) = beside(&load, &server, |client| {
@@ -189,7 +189,7 @@ fn start_with(
 }
 
 fn fill(server: &Server) -> Result<(), BenchError> {
-    Requests::Set.load(1)?.preload(&engine::Target::plain(server.address()))
+    Requests::Set.load(1)?.preload(&engine::LoadTarget::plain(server.address()))
 }
 
 /// Runs SAVE, and returns its duration.

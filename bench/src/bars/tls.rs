@@ -86,7 +86,7 @@ fn longest_ping<T>(
 ) -> Result<(Duration, T), BenchError> {
     let is_answer = |reply: &Value| *reply == Value::Simple(b"PONG".to_vec());
     let prober = Prober { n_connections: 4, pace: PACE, question: &|_| vec![b"PING".to_vec()], is_answer };
-    let target = engine::Target::plain(server.address());
+    let target = engine::LoadTarget::plain(server.address());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let asking = scope.spawn(|| prober.longest_wait(&target, &is_over, || Ok(())));

@@ -11,7 +11,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use socket2::Socket;
 
-use super::settings::Target;
+use super::settings::LoadTarget;
 use crate::error::{BenchError, Doing};
 use crate::workload::Issued;
 
@@ -165,7 +165,7 @@ impl Batch {
 
 impl Connection {
     /// Connects and waits until the connection is made.
-    pub(super) fn open(target: &Target, registry: &Registry, token: Token) -> Result<Self, BenchError> {
+    pub(super) fn open(target: &LoadTarget, registry: &Registry, token: Token) -> Result<Self, BenchError> {
         let stream = target.address.connect(None).doing(format!("connect to {}", target.address))?;
         stream.set_nonblocking(true).doing("set O_NONBLOCK")?;
         let mut connection = Self {
@@ -185,7 +185,12 @@ impl Connection {
     /// Closes the connection by a reset and begins to open another.
     ///
     /// A reset leaves no port in a waiting state. The call does not wait for the new connection.
-    pub(super) fn reopen(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
+    pub(super) fn reopen(
+        &mut self,
+        target: &LoadTarget,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<()> {
         let _ = self.stream.set_linger(Some(std::time::Duration::ZERO));
         registry.deregister(&mut SourceFd(&self.stream.as_raw_fd()))?;
         self.stream = target.address.begin_to_connect()?;
@@ -197,7 +202,7 @@ impl Connection {
         self.begin(target, registry, token)
     }
 
-    fn begin(&mut self, target: &Target, registry: &Registry, token: Token) -> io::Result<()> {
+    fn begin(&mut self, target: &LoadTarget, registry: &Registry, token: Token) -> io::Result<()> {
         let stream = self.stream.as_raw_fd();
         registry.register(&mut SourceFd(&stream), token, Interest::READABLE | Interest::WRITABLE)?;
         target.greeting.iter().for_each(|request| write_request(&mut self.output, request));

@@ -14,7 +14,7 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::Socket;
 
 use super::recorder::histogram;
-use super::settings::{Limit, Target};
+use super::settings::{Limit, LoadTarget};
 use crate::client::Client;
 use crate::error::{BenchError, Doing};
 use crate::workload::{Compiled, Generator, Moment, NOW_MARKER};
@@ -30,11 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Consumers {
     poll: Poll,
-    consumers: Vec<Consumer>,
+    consumers: Vec<ConsumerConnection>,
 }
 
 #[derive(Debug)]
-struct Consumer {
+struct ConsumerConnection {
     stream: Socket,
     /// The request that is sent again after each reply; empty for a subscriber.
     request: Vec<u8>,
@@ -70,7 +70,7 @@ pub(super) struct Deliveries {
 
 impl Consumers {
     /// Opens the connections. Subscribers are subscribed when this returns.
-    pub(super) fn connect(target: &Target, compiled: &Arc<Compiled>) -> Result<Self, BenchError> {
+    pub(super) fn connect(target: &LoadTarget, compiled: &Arc<Compiled>) -> Result<Self, BenchError> {
         let poll = Poll::new().doing("create a poll")?;
         let mut generator = Generator::new(compiled, 0, 1);
         let mut consumers = Vec::new();
@@ -79,7 +79,8 @@ impl Consumers {
                 let mut request = Vec::new();
                 generator.append_consumer(group, Moment { due_nanos: 0, connection }, &mut request);
                 let token = Token(consumers.len());
-                let mut connected = Consumer::connect(target, request, consumer.repeat, &poll, token)?;
+                let mut connected =
+                    ConsumerConnection::connect(target, request, consumer.repeat, &poll, token)?;
                 connected.counted = consumer.message_bytes.map(|message_bytes| CountedBytes {
                     message_bytes,
                     n_bytes: connected.partial.len() as u64,
@@ -156,9 +157,9 @@ impl Consumers {
     }
 }
 
-impl Consumer {
+impl ConsumerConnection {
     fn connect(
-        target: &Target,
+        target: &LoadTarget,
         request: Vec<u8>,
         repeat: bool,
         poll: &Poll,

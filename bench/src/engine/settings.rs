@@ -9,14 +9,14 @@ use crate::address::Address;
 
 /// The server to load.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct LoadTarget {
     /// The address at which it listens.
     pub address: Address,
     /// The requests that each connection sends first: AUTH, HELLO, SELECT.
     pub greeting: Vec<Vec<String>>,
 }
 
-impl Target {
+impl LoadTarget {
     /// A server whose connections send no greeting.
     pub fn plain(address: impl Into<Address>) -> Self {
         Self { address: address.into(), greeting: Vec::new() }

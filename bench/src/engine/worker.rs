@@ -22,7 +22,7 @@ use super::arrivals::{Arrivals, Schedule};
 use super::connection::{Connection, Reply};
 use super::outcome::{Slice, WorkerUse};
 use super::recorder::{Record, histogram};
-use super::settings::{Limit, Plan, Target};
+use super::settings::{Limit, LoadTarget, Plan};
 use crate::error::{BenchError, Doing};
 use crate::workload::{Compiled, Generator, Moment};
 
@@ -42,7 +42,7 @@ const TIMER: Token = Token(usize::MAX);
 /// A thread's connections and all that it counts.
 #[derive(Debug)]
 pub(super) struct Worker {
-    target: Target,
+    target: LoadTarget,
     poll: Poll,
     timer: OwnedFd,
     connections: Vec<Connection>,
@@ -112,7 +112,7 @@ pub(super) struct Finished {
 impl Worker {
     /// Opens the connections of worker `index` of `n_workers`.
     pub(super) fn connect(
-        target: &Target,
+        target: &LoadTarget,
         compiled: &Arc<Compiled>,
         plan: &Plan,
         index: usize,

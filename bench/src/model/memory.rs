@@ -71,7 +71,7 @@ impl MemorySample {
 
 /// The parts of a server's memory.
 #[derive(Debug, Clone, Serialize)]
-pub struct Fit {
+pub struct MemoryFit {
     /// Resident bytes without keys.
     pub base: Estimate,
     /// Bytes a key by class, without slack and without the share of a doubling table.
@@ -184,7 +184,7 @@ pub fn populations(most: u64) -> Vec<u64> {
 /// # Errors
 ///
 /// If there are too few samples for their classes, or classes that only occur in the same proportion.
-pub fn fit(samples: &[MemorySample]) -> Result<Fit, MemoryError> {
+pub fn fit(samples: &[MemorySample]) -> Result<MemoryFit, MemoryError> {
     let mut classes: Vec<Class> = samples
         .iter()
         .flat_map(|sample| &sample.keys)
@@ -240,7 +240,7 @@ pub fn fit(samples: &[MemorySample]) -> Result<Fit, MemoryError> {
     let share = overhead.as_ref().map_or(0.0, Overhead::share);
     let tables = phase
         .map_or(Tables::NotSeen, |phase| Tables::Doubling { bytes_per_slot: estimate(n_classes + 1), phase });
-    let mut fit = Fit {
+    let mut fit = MemoryFit {
         base,
         tables,
         slack_bytes: slack * n_keys.sqrt(),
@@ -259,7 +259,7 @@ pub fn fit(samples: &[MemorySample]) -> Result<Fit, MemoryError> {
     Ok(fit)
 }
 
-impl Fit {
+impl MemoryFit {
     /// Forecasts the memory of `n_keys` keys in the mix of the largest population.
     pub fn forecast(&self, n_keys: u64) -> Forecast {
         let keys = |class: &Class| self.mix.iter().find(|(other, _)| other == class).map_or(0.0, |mix| mix.1);
@@ -268,7 +268,8 @@ impl Fit {
 
     /// Forecasts the memory of another mix.
     ///
-    /// Classes that were not measured count as nothing, so the caller checks with [`Fit::per_key`] first.
+    /// Classes that were not measured count as nothing, so the caller checks with [`MemoryFit::per_key`]
+    /// first.
     pub fn forecast_mix(&self, keys: &[(Class, u64)]) -> Forecast {
         self.forecast_counts(|class| {
             keys.iter().filter(|(other, _)| other == class).map(|(_, count)| *count as f64).sum()
@@ -499,7 +500,7 @@ mod tests {
         }
     }
 
-    fn assert_forecast(server: &Server, fit: &Fit, value_bytes: u64, n_keys: u64, tolerance: f64) {
+    fn assert_forecast(server: &Server, fit: &MemoryFit, value_bytes: u64, n_keys: u64, tolerance: f64) {
         let truth = server.exact_bytes(&[(Class::new("string", value_bytes), n_keys)]);
         let forecast = fit.forecast(n_keys);
         let error = forecast.resident_bytes.value / truth - 1.0;

@@ -92,11 +92,11 @@ impl Slo {
     }
 
     /// Judges a window.
-    pub fn judge(&self, window: &Window) -> Verdict {
+    pub fn judge(&self, window: &Window) -> WindowVerdict {
         match self.breach(window) {
-            None => Verdict::Kept,
-            Some(_) if window.client_limited => Verdict::ClientLimited,
-            Some(breach) => Verdict::Broken(breach),
+            None => WindowVerdict::Kept,
+            Some(_) if window.client_limited => WindowVerdict::ClientLimited,
+            Some(breach) => WindowVerdict::Broken(breach),
         }
     }
 
@@ -177,7 +177,7 @@ pub enum SloError {
 /// The judgement of a rate by one window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum WindowVerdict {
     /// The target is kept. A limited client makes latencies worse, never better, so this verdict holds for it
     /// too.
     Kept,
@@ -257,13 +257,13 @@ pub struct Step {
     /// The measurements.
     pub window: Window,
     /// The judgement of the window.
-    pub verdict: Verdict,
+    pub verdict: WindowVerdict,
 }
 
 /// The limit that keeps the rate from being higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum LimitedBy {
     /// The server; the rate is its own.
     Server,
     /// The client; the rate is a lower bound, and the interval has no upper end.
@@ -295,7 +295,7 @@ pub struct Found {
     /// The interval is where a repeated search is expected to land.
     pub rate: Estimate,
     /// The limit of the rate.
-    pub limit: Limit,
+    pub limit: LimitedBy,
     /// The commonest breach just above the rate; `None` if the server is not the limit.
     pub breach: Option<Breach>,
     /// The knee, if response times were recorded at three rates or more.
@@ -320,7 +320,7 @@ pub struct CurvePoint {
 impl Found {
     /// Whether the rate is a lower bound of the server's capacity.
     pub fn is_lower_bound(&self) -> bool {
-        matches!(self.limit, Limit::Client | Limit::Highest)
+        matches!(self.limit, LimitedBy::Client | LimitedBy::Highest)
     }
 
     /// Returns the latency-throughput curve at a percentile, by rising rate.
@@ -399,10 +399,10 @@ impl<P: Probe> Search<'_, P> {
         }
         let limit = self.limit(estimate);
         let rate = match limit {
-            Limit::Client | Limit::Highest => Estimate { high: f64::INFINITY, ..estimate },
-            Limit::Server | Limit::Lowest => estimate,
+            LimitedBy::Client | LimitedBy::Highest => Estimate { high: f64::INFINITY, ..estimate },
+            LimitedBy::Server | LimitedBy::Lowest => estimate,
         };
-        let breach = if limit == Limit::Client { None } else { self.commonest_breach() };
+        let breach = if limit == LimitedBy::Client { None } else { self.commonest_breach() };
         let knee = knee(&self.steps);
         Ok(Found { rate, limit, breach, knee, steps: self.steps })
     }
@@ -533,10 +533,10 @@ impl<P: Probe> Search<'_, P> {
     }
 
     fn keeps(&mut self, phase: Phase, rate: f64) -> Result<bool, P::Error> {
-        Ok(self.window(phase, rate)? == Verdict::Kept)
+        Ok(self.window(phase, rate)? == WindowVerdict::Kept)
     }
 
-    fn window(&mut self, phase: Phase, rate: f64) -> Result<Verdict, P::Error> {
+    fn window(&mut self, phase: Phase, rate: f64) -> Result<WindowVerdict, P::Error> {
         let window = self.probe.measure(rate)?;
         let verdict = self.slo.judge(&window);
         let step = Step { phase, rate, window, verdict };
@@ -555,17 +555,18 @@ impl<P: Probe> Search<'_, P> {
     }
 
     /// Names the limit: the side that missed more of the windows that bound the rate from above.
-    fn limit(&self, rate: Estimate) -> Limit {
-        let (by_server, by_client) =
-            self.missed_nearby().partition::<Vec<_>, _>(|step| matches!(step.verdict, Verdict::Broken(_)));
+    fn limit(&self, rate: Estimate) -> LimitedBy {
+        let (by_server, by_client) = self
+            .missed_nearby()
+            .partition::<Vec<_>, _>(|step| matches!(step.verdict, WindowVerdict::Broken(_)));
         if by_client.len() > by_server.len() {
-            Limit::Client
+            LimitedBy::Client
         } else if rate.value == 0.0 {
-            Limit::Lowest
+            LimitedBy::Lowest
         } else if rate.value >= self.bounds.highest {
-            Limit::Highest
+            LimitedBy::Highest
         } else {
-            Limit::Server
+            LimitedBy::Server
         }
     }
 
@@ -575,14 +576,16 @@ impl<P: Probe> Search<'_, P> {
     fn missed_nearby(&self) -> impl Iterator<Item = &Step> {
         let is_round = |step: &&Step| matches!(step.phase, Phase::Round(_));
         let has_rounds = self.steps.iter().any(|step| is_round(&step));
-        self.steps.iter().filter(move |step| step.verdict != Verdict::Kept && (!has_rounds || is_round(step)))
+        self.steps
+            .iter()
+            .filter(move |step| step.verdict != WindowVerdict::Kept && (!has_rounds || is_round(step)))
     }
 
     fn commonest_breach(&self) -> Option<Breach> {
         let breaches = || {
             self.missed_nearby().filter_map(|step| match step.verdict {
-                Verdict::Broken(breach) => Some(breach),
-                Verdict::Kept | Verdict::ClientLimited => None,
+                WindowVerdict::Broken(breach) => Some(breach),
+                WindowVerdict::Kept | WindowVerdict::ClientLimited => None,
             })
         };
         breaches().max_by_key(|breach| breaches().filter(|other| other == breach).count())
@@ -603,7 +606,7 @@ const NEARBY: f64 = 1.01;
 fn curve(steps: &[Step], percentile: f64) -> Vec<CurvePoint> {
     let mut measured: Vec<(f64, f64, f64)> = steps
         .iter()
-        .filter(|step| step.verdict != Verdict::ClientLimited)
+        .filter(|step| step.verdict != WindowVerdict::ClientLimited)
         .filter_map(|step| Some((step.rate, step.window.achieved, step.window.percentile_us(percentile)?)))
         .collect();
     measured.sort_by(|left, right| left.0.total_cmp(&right.0));

@@ -16,7 +16,7 @@ use super::stats::{self, Estimate};
 
 /// The law as fitted to measurements.
 #[derive(Debug, Clone, Serialize)]
-pub struct Fit {
+pub struct UslFit {
     /// Throughput of one.
     pub lambda: Estimate,
     /// Contention: the share that is serial.
@@ -90,7 +90,7 @@ pub enum UslError {
 ///
 /// If there are fewer than four points or three different n, or a figure is not above zero. The points may
 /// also fall faster than the law can.
-pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
+pub fn fit(points: &[(f64, f64)]) -> Result<UslFit, UslError> {
     let is_positive = |figure: f64| figure > 0.0 && figure.is_finite();
     if let Some(&(n, throughput)) = points.iter().find(|&&(n, x)| !is_positive(n) || !is_positive(x)) {
         return Err(UslError::NotPositive { n, throughput });
@@ -122,12 +122,12 @@ pub fn fit(points: &[(f64, f64)]) -> Result<Fit, UslError> {
     let sigma = not_negative(b / a, half([-b / (a * a), 1.0 / a, 0.0]));
     let kappa = not_negative(c / a, half([-c / (a * a), 0.0, 1.0 / a]));
     let measured = (counts[0], counts[n_counts - 1]);
-    let mut fit = Fit { lambda, sigma, kappa, r2: 0.0, measured, solution };
+    let mut fit = UslFit { lambda, sigma, kappa, r2: 0.0, measured, solution };
     fit.r2 = fit.explained(points);
     Ok(fit)
 }
 
-impl Fit {
+impl UslFit {
     /// Returns the n with the greatest throughput, if there is one.
     ///
     /// Without kappa, throughput rises without end, although ever more slowly. Where all work is serial, the

@@ -43,7 +43,7 @@ pub struct Memory {
     /// The measured samples.
     pub samples: Vec<MemorySample>,
     /// The regression.
-    pub fit: memory::Fit,
+    pub fit: memory::MemoryFit,
     /// The memory of today's keys.
     pub now: Forecast,
 }
@@ -56,7 +56,7 @@ pub struct Scaling {
     /// Counts and requests a second.
     pub points: Vec<(f64, f64)>,
     /// The law.
-    pub fit: usl::Fit,
+    pub fit: usl::UslFit,
 }
 
 /// The count over which a law was fitted.

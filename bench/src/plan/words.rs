@@ -1,6 +1,6 @@
 //! The plan in words: one sentence, or a few, about each measurement and each consequence.
 
-use braid_bench::model::search::{Found, Limit};
+use braid_bench::model::search::{Found, LimitedBy};
 use braid_bench::model::stats::Estimate;
 use braid_bench::model::usl;
 
@@ -102,7 +102,7 @@ impl Findings<'_> {
 
     fn how_sure_the_rate_is(&self) -> Option<String> {
         let rate = self.found.rate;
-        let is_wide = self.found.limit == Limit::Server && rate.high > rate.low * WIDE;
+        let is_wide = self.found.limit == LimitedBy::Server && rate.high > rate.low * WIDE;
         is_wide.then(|| {
             format!(
                 "That rate is little more than a guess ({}): the machine was not quiet, or more --rounds are needed.",
@@ -157,7 +157,7 @@ impl Findings<'_> {
     /// Returns a sentence on the threads that an instance with head-room needs at the end.
     ///
     /// The number follows from the law.
-    fn threads_needed(&self, fit: &usl::Fit) -> String {
+    fn threads_needed(&self, fit: &usl::UslFit) -> String {
         let Options { headroom, .. } = self.options;
         let rate = self.end().needs.rate / self.end().n_instances as f64;
         let enough = |&n: &u32| fit.at(f64::from(n)).value * (1.0 - headroom) >= rate;
@@ -182,16 +182,16 @@ impl Findings<'_> {
 }
 
 /// Returns why a rate is a lower bound, if it is one.
-fn bound(limit: Limit) -> &'static str {
+fn bound(limit: LimitedBy) -> &'static str {
     match limit {
-        Limit::Client => " (a lower bound: the client was the limit)",
-        Limit::Highest => " (a lower bound: no higher rate was tried)",
-        Limit::Server | Limit::Lowest => "",
+        LimitedBy::Client => " (a lower bound: the client was the limit)",
+        LimitedBy::Highest => " (a lower bound: no higher rate was tried)",
+        LimitedBy::Server | LimitedBy::Lowest => "",
     }
 }
 
 /// The law and where it peaks.
-fn law(counted: Counted, fit: &usl::Fit) -> String {
+fn law(counted: Counted, fit: &usl::UslFit) -> String {
     let peak = match fit.peak() {
         Some(peak) => {
             let how = if peak.extrapolated { ", an extrapolation" } else { "" };
@@ -261,9 +261,9 @@ mod tests {
 
     #[test]
     fn a_lower_bound_is_told_with_its_reason() {
-        assert!(bound(Limit::Client).contains("the client was the limit"));
-        assert!(bound(Limit::Highest).contains("no higher rate was tried"));
-        assert_eq!(bound(Limit::Server), "");
+        assert!(bound(LimitedBy::Client).contains("the client was the limit"));
+        assert!(bound(LimitedBy::Highest).contains("no higher rate was tried"));
+        assert_eq!(bound(LimitedBy::Server), "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The conversion of values to places, and the ticks of an axis.
 
-use super::{Axis, Scale, Unit, byte_unit, digits};
+use super::{Axis, AxisUnit, Scale, byte_unit, digits};
 
 /// A line of the grid, with or without a label.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,10 +97,10 @@ fn transform(scale: Scale, value: f64) -> f64 {
     }
 }
 
-fn linear(unit: Unit, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
+fn linear(unit: AxisUnit, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
     let high = if high > 0.0 { high } else { 1.0 };
     // Bytes are round in their own unit, not in thousands.
-    let divisor = if unit == Unit::Bytes { byte_unit(high).0 } else { 1.0 };
+    let divisor = if unit == AxisUnit::Bytes { byte_unit(high).0 } else { 1.0 };
     // Labels below each other leave room for fewer steps than labels beside each other.
     let n_most = if end == End::Rounded { 4.5 } else { 6.0 };
     let step = nice(high / divisor / n_most) * divisor;
@@ -120,18 +120,20 @@ fn linear(unit: Unit, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
 }
 
 /// Writes a label. Labels of one axis share a unit: 0.5 M beside 1 M, not 500 k.
-fn label(unit: Unit, value: f64, high: f64) -> String {
+fn label(unit: AxisUnit, value: f64, high: f64) -> String {
     let (divisor, suffix) = match unit {
-        Unit::Bytes => {
+        AxisUnit::Bytes => {
             let (divisor, name) = byte_unit(high);
             return format!("{} {name}", digits(value / divisor));
         }
-        Unit::Count if high >= 1e9 => (1e9, " G"),
-        Unit::Count if high >= 1e6 => (1e6, " M"),
-        Unit::Count if high >= 1e4 => (1e3, " k"),
-        Unit::Micros if high >= 2e6 => (1e6, " s"),
-        Unit::Micros if high >= 2e3 => (1e3, " ms"),
-        Unit::Count | Unit::Micros | Unit::Seconds | Unit::Percent => return unit.format(value),
+        AxisUnit::Count if high >= 1e9 => (1e9, " G"),
+        AxisUnit::Count if high >= 1e6 => (1e6, " M"),
+        AxisUnit::Count if high >= 1e4 => (1e3, " k"),
+        AxisUnit::Micros if high >= 2e6 => (1e6, " s"),
+        AxisUnit::Micros if high >= 2e3 => (1e3, " ms"),
+        AxisUnit::Count | AxisUnit::Micros | AxisUnit::Seconds | AxisUnit::Percent => {
+            return unit.format(value);
+        }
     };
     format!("{}{suffix}", digits(value / divisor))
 }
@@ -146,7 +148,7 @@ fn nice(step: f64) -> f64 {
         .unwrap_or(step)
 }
 
-fn log(unit: Unit, low: f64, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
+fn log(unit: AxisUnit, low: f64, high: f64, end: End) -> (f64, f64, Vec<Tick>) {
     let round: Vec<f64> =
         (-12..=24).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10.0_f64.powi(power))).collect();
     let below = || round.iter().copied().rfind(|&value| value <= low * 1.001).unwrap_or(low);
@@ -200,24 +202,24 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_in_the_unit_of_the_axis() {
-        let rate = Axis::linear("", Unit::Count);
+        let rate = Axis::linear("", AxisUnit::Count);
         assert_eq!(labels(&rate, &[930_000.0], End::Rounded), ["0", "0.5 M", "1 M"]);
         assert_eq!(labels(&rate, &[1.4e6], End::Rounded), ["0", "0.5 M", "1 M", "1.5 M"]);
         assert_eq!(labels(&rate, &[4.2e6], End::Rounded), ["0", "1 M", "2 M", "3 M", "4 M", "5 M"]);
         assert_eq!(labels(&rate, &[4.2e6], End::Exact), ["0", "1 M", "2 M", "3 M", "4 M"]);
-        let memory = Axis::linear("", Unit::Bytes);
+        let memory = Axis::linear("", AxisUnit::Bytes);
         let mib = 1024.0 * 1024.0;
         assert_eq!(
             labels(&memory, &[350.0 * mib], End::Rounded),
             ["0", "100 MiB", "200 MiB", "300 MiB", "400 MiB"]
         );
-        let time = Axis::linear("", Unit::Micros);
+        let time = Axis::linear("", AxisUnit::Micros);
         assert_eq!(labels(&time, &[3100.0], End::Rounded), ["0", "1 ms", "2 ms", "3 ms", "4 ms"]);
     }
 
     #[test]
     fn logarithmic_ticks_are_decades_or_finer_where_those_are_few() {
-        let time = Axis::log("", Unit::Micros);
+        let time = Axis::log("", AxisUnit::Micros);
         assert_eq!(labels(&time, &[60.0, 80_000.0], End::Rounded), ["100 µs", "1 ms", "10 ms", "100 ms"]);
         assert_eq!(
             labels(&time, &[60.0, 900.0], End::Rounded),
@@ -250,7 +252,7 @@ mod tests {
 
     #[test]
     fn one_value_has_a_place_inside() {
-        for axis in [Axis::log("", Unit::Count), Axis::linear("", Unit::Count)] {
+        for axis in [Axis::log("", AxisUnit::Count), Axis::linear("", AxisUnit::Count)] {
             for value in [1.0, 1234.5, 1e9] {
                 let projection = Projection::new(&axis, &[value], End::Rounded);
                 assert!(projection.shows(value) && (0.0..=1.0).contains(&projection.place(value)));

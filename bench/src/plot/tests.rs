@@ -6,8 +6,8 @@ fn sample() -> Chart {
     Chart {
         title: "Latency".to_owned(),
         description: "Rises with the rate".to_owned(),
-        x: Axis::linear("requests a second", Unit::Count),
-        y: Axis::log("response time", Unit::Micros),
+        x: Axis::linear("requests a second", AxisUnit::Count),
+        y: Axis::log("response time", AxisUnit::Micros),
         series: vec![
             Series::line("p50", vec![(1e4, 90.0), (5e4, 110.0), (9e4, 400.0)]),
             Series::line("p99", vec![(1e4, 200.0), (5e4, 300.0), (9e4, 9000.0)]).with_band(vec![
@@ -58,7 +58,8 @@ fn every_place_is_within_the_frame() {
         let scale = 10.0_f64.powf(random.f64() * 12.0 - 3.0);
         let points = (0..random.usize(0..60)).map(|n| (n as f64 * scale, random.f64() * scale)).collect();
         drawn.series = vec![Series::line("one", points), Series::points("two", vec![(scale, scale)])];
-        drawn.y = if random.bool() { Axis::log("", Unit::Bytes) } else { Axis::linear("", Unit::Percent) };
+        drawn.y =
+            if random.bool() { Axis::log("", AxisUnit::Bytes) } else { Axis::linear("", AxisUnit::Percent) };
         drawn.marks.clear();
         let svg = chart(&drawn);
         let circles =
@@ -99,11 +100,11 @@ fn an_empty_chart_is_a_frame() {
 
 #[test]
 fn values_are_written_with_four_digits_at_most() {
-    assert_eq!(Unit::Micros.format(1234.5), "1.234 ms");
-    assert_eq!(Unit::Micros.format(87.0), "87 µs");
-    assert_eq!(Unit::Count.format(123_456.0), "123.5 k");
-    assert_eq!(Unit::Count.format(0.0), "0");
-    assert_eq!(Unit::Bytes.format(1536.0), "1.5 KiB");
-    assert_eq!(Unit::Bytes.format(0.0), "0 B");
-    assert_eq!(Unit::Percent.format(12.5), "12.5 %");
+    assert_eq!(AxisUnit::Micros.format(1234.5), "1.234 ms");
+    assert_eq!(AxisUnit::Micros.format(87.0), "87 µs");
+    assert_eq!(AxisUnit::Count.format(123_456.0), "123.5 k");
+    assert_eq!(AxisUnit::Count.format(0.0), "0");
+    assert_eq!(AxisUnit::Bytes.format(1536.0), "1.5 KiB");
+    assert_eq!(AxisUnit::Bytes.format(0.0), "0 B");
+    assert_eq!(AxisUnit::Percent.format(12.5), "12.5 %");
 }

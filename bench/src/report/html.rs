@@ -67,7 +67,7 @@ pub struct Section {
     /// Charts with their captions.
     pub plates: Vec<Plate>,
     /// Tables after them.
-    pub tables: Vec<Table>,
+    pub tables: Vec<HtmlTable>,
 }
 
 /// A chart and its explanation.
@@ -81,7 +81,7 @@ pub struct Plate {
 
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Table {
+pub struct HtmlTable {
     /// The content of the table.
     pub caption: String,
     /// The names of the columns.

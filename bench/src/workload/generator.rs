@@ -32,7 +32,7 @@ pub struct Compiled {
     commands: Vec<CompiledCommand>,
     /// The choice by weight; `None` where there is only one command.
     choice: Option<WeightedAliasIndex<f64>>,
-    consumers: Vec<Vec<Step>>,
+    consumers: Vec<Vec<WriteStep>>,
     key_names: KeyNames,
     values: SizeSampler,
     ttl: SizeSampler,
@@ -57,21 +57,21 @@ struct CompiledCommand {
 /// Requests that are sent together.
 #[derive(Debug)]
 struct Stage {
-    requests: Vec<Request>,
+    requests: Vec<PreparedRequest>,
     n_replies: u32,
 }
 
 /// One request, ready to be written.
 #[derive(Debug)]
-struct Request {
-    steps: Vec<Step>,
+struct PreparedRequest {
+    steps: Vec<WriteStep>,
     /// The same steps without the time to live, where the request has an `{expire}`.
-    lasting: Option<Vec<Step>>,
+    lasting: Option<Vec<WriteStep>>,
 }
 
 /// The next bytes to append.
 #[derive(Clone)]
-enum Step {
+enum WriteStep {
     /// Fixed bytes: headers of RESP, literals, or both.
     Bytes(Vec<u8>),
     /// A piece whose length has already been written.
@@ -85,7 +85,7 @@ enum Step {
 /// Appends the request of the given number.
 type WriteRequest = dyn Fn(u64, &mut Vec<u8>) + Send + Sync;
 
-impl fmt::Debug for Step {
+impl fmt::Debug for WriteStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => f.debug_tuple("Bytes").field(bytes).finish(),
@@ -167,7 +167,7 @@ impl Compiled {
         let pipeline = PRELOAD_PIPELINE as usize;
         let sequence = Workload { connections: n_connections, pipeline, keys, ..Workload::default() };
         let mut compiled = Self::of_commands(&sequence, &[Command::of(&["PING"])])?;
-        let request = Request { steps: vec![Step::Written(Arc::new(write))], lasting: None };
+        let request = PreparedRequest { steps: vec![WriteStep::Written(Arc::new(write))], lasting: None };
         compiled.commands[0].stages = vec![Stage { requests: vec![request], n_replies: 1 }];
         Ok(compiled)
     }
@@ -229,8 +229,8 @@ impl Compiled {
             return Err(BenchError::workload(place, "a command has either args or a transaction"));
         }
         if command.inline {
-            let line = Step::Bytes(format!("{}\r\n", args.join(" ")).into_bytes());
-            let request = Request { steps: vec![line], lasting: None };
+            let line = WriteStep::Bytes(format!("{}\r\n", args.join(" ")).into_bytes());
+            let request = PreparedRequest { steps: vec![line], lasting: None };
             return Ok(vec![Stage { requests: vec![request], n_replies: 1 }]);
         }
         if transaction.is_empty() {
@@ -263,7 +263,7 @@ impl Compiled {
         Ok(Stage { n_replies: requests.len() as u32, requests })
     }
 
-    fn request(&self, place: &str, args: &[String]) -> Result<Request, BenchError> {
+    fn request(&self, place: &str, args: &[String]) -> Result<PreparedRequest, BenchError> {
         let args = template::parse(place, args)?;
         let with = |expiring: bool| {
             let mut arguments = Vec::new();
@@ -279,21 +279,21 @@ impl Compiled {
             self.steps(&arguments)
         };
         let may_last = args.contains(&Argument::Expire) && self.expire_share < 1.0;
-        Ok(Request { steps: with(true), lasting: may_last.then(|| with(false)) })
+        Ok(PreparedRequest { steps: with(true), lasting: may_last.then(|| with(false)) })
     }
 
-    fn steps(&self, arguments: &[Vec<Piece>]) -> Vec<Step> {
-        let mut steps = vec![Step::Bytes(format!("*{}\r\n", arguments.len()).into_bytes())];
+    fn steps(&self, arguments: &[Vec<Piece>]) -> Vec<WriteStep> {
+        let mut steps = vec![WriteStep::Bytes(format!("*{}\r\n", arguments.len()).into_bytes())];
         for pieces in arguments {
             let lengths: Option<Vec<_>> = pieces.iter().map(|piece| self.fixed_len(piece)).collect();
             match lengths {
-                None => steps.push(Step::Sized(pieces.clone())),
+                None => steps.push(WriteStep::Sized(pieces.clone())),
                 Some(lengths) => {
                     push_bytes(&mut steps, format!("${}\r\n", lengths.iter().sum::<usize>()).as_bytes());
                     for piece in pieces {
                         match piece {
                             Piece::Literal(bytes) => push_bytes(&mut steps, bytes),
-                            other => steps.push(Step::Piece(other.clone())),
+                            other => steps.push(WriteStep::Piece(other.clone())),
                         }
                     }
                     push_bytes(&mut steps, b"\r\n");
@@ -359,10 +359,10 @@ fn pool(seed: u64) -> Vec<u8> {
 }
 
 /// Appends to the last step if it consists of bytes too.
-fn push_bytes(steps: &mut Vec<Step>, bytes: &[u8]) {
+fn push_bytes(steps: &mut Vec<WriteStep>, bytes: &[u8]) {
     match steps.last_mut() {
-        Some(Step::Bytes(last)) => last.extend_from_slice(bytes),
-        _ => steps.push(Step::Bytes(bytes.to_vec())),
+        Some(WriteStep::Bytes(last)) => last.extend_from_slice(bytes),
+        _ => steps.push(WriteStep::Bytes(bytes.to_vec())),
     }
 }
 
@@ -453,20 +453,20 @@ impl Draws {
     fn write(
         &mut self,
         compiled: &Compiled,
-        steps: &[Step],
+        steps: &[WriteStep],
         scratch: &mut Vec<u8>,
         moment: Moment,
         out: &mut Vec<u8>,
     ) {
         for step in steps {
             match step {
-                Step::Bytes(bytes) => out.extend_from_slice(bytes),
-                Step::Piece(piece) => self.write_piece(compiled, piece, moment, out),
-                Step::Written(write) => {
+                WriteStep::Bytes(bytes) => out.extend_from_slice(bytes),
+                WriteStep::Piece(piece) => self.write_piece(compiled, piece, moment, out),
+                WriteStep::Written(write) => {
                     self.key = self.keys.sample(&mut self.random);
                     write(self.key, out);
                 }
-                Step::Sized(pieces) => {
+                WriteStep::Sized(pieces) => {
                     scratch.clear();
                     pieces.iter().for_each(|piece| self.write_piece(compiled, piece, moment, scratch));
                     out.push(b'$');

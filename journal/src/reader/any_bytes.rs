@@ -11,7 +11,7 @@ use std::io::Cursor;
 
 /// A change of a file. Positions are taken modulo its length.
 #[derive(Clone, Debug)]
-enum Change {
+enum Damage {
     Flip(usize, u8),
     Cut(usize),
     /// Fills bytes with zeros, as a disk leaves unwritten ones after a crash.
@@ -43,35 +43,35 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![select(known), vec(any::<u8>(), 0..20)]
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
+fn changes() -> impl Strategy<Value = Vec<Damage>> {
     let at = any::<usize>;
     vec(
         prop_oneof![
-            (at(), 1u8..).prop_map(|(at, mask)| Change::Flip(at, mask)),
-            at().prop_map(Change::Cut),
-            (at(), 0usize..64).prop_map(|(at, n)| Change::Hole(at, n)),
-            (at(), pieces()).prop_map(|(at, piece)| Change::Insert(at, piece)),
-            (at(), at(), 0usize..200).prop_map(|(from, to, n)| Change::Again(from, to, n)),
+            (at(), 1u8..).prop_map(|(at, mask)| Damage::Flip(at, mask)),
+            at().prop_map(Damage::Cut),
+            (at(), 0usize..64).prop_map(|(at, n)| Damage::Hole(at, n)),
+            (at(), pieces()).prop_map(|(at, piece)| Damage::Insert(at, piece)),
+            (at(), at(), 0usize..200).prop_map(|(from, to, n)| Damage::Again(from, to, n)),
         ],
         0..6,
     )
 }
 
-fn apply(file: &mut Vec<u8>, change: Change) {
+fn apply(file: &mut Vec<u8>, change: Damage) {
     let n_bytes = file.len();
     match change {
-        Change::Flip(at, mask) if n_bytes > 0 => file[at % n_bytes] ^= mask,
-        Change::Flip(..) => {}
-        Change::Cut(at) => file.truncate(at % (n_bytes + 1)),
-        Change::Hole(at, n) => {
+        Damage::Flip(at, mask) if n_bytes > 0 => file[at % n_bytes] ^= mask,
+        Damage::Flip(..) => {}
+        Damage::Cut(at) => file.truncate(at % (n_bytes + 1)),
+        Damage::Hole(at, n) => {
             let at = at % (n_bytes + 1);
             file[at..(at + n).min(n_bytes)].fill(0);
         }
-        Change::Insert(at, piece) => {
+        Damage::Insert(at, piece) => {
             let at = at % (n_bytes + 1);
             file.splice(at..at, piece);
         }
-        Change::Again(from, to, n) => {
+        Damage::Again(from, to, n) => {
             let (from, to) = (from % (n_bytes + 1), to % (n_bytes + 1));
             let piece = file[from..(from + n).min(n_bytes)].to_vec();
             file.splice(to..to, piece);

@@ -5,9 +5,9 @@ use braid_protocol::{Limits, Parse, ProtocolError, RequestParser};
 use libfuzzer_sys::fuzz_target;
 
 /// Requests, the rest of the input, and the error that ended it.
-type Seen = (Vec<Vec<Vec<u8>>>, Vec<u8>, Option<ProtocolError>);
+type Parsed = (Vec<Vec<Vec<u8>>>, Vec<u8>, Option<ProtocolError>);
 
-fn feed(limits: Limits, pieces: impl Iterator<Item = Vec<u8>>) -> Seen {
+fn feed(limits: Limits, pieces: impl Iterator<Item = Vec<u8>>) -> Parsed {
     let mut parser = RequestParser::new(limits);
     let (mut requests, mut buffer, mut args) = (Vec::new(), Vec::new(), Vec::new());
     for piece in pieces {

@@ -170,7 +170,7 @@ impl<'t> Interpreter<'t, '_> {
                 return Values { first: vec![next, first, Value::Nil], others: None };
             }
             Builtin::ToNumber if arguments.get(1) == Value::Nil => {
-                self.apply(terms::Function::Number, &first)
+                self.apply(terms::UnaryFunction::Number, &first)
             }
             Builtin::ToText => without_nil(&first),
             Builtin::RawGet => self.index(&first, &arguments.get(1), line),
@@ -191,11 +191,11 @@ impl<'t> Interpreter<'t, '_> {
             Builtin::Join => self.join(&arguments),
             Builtin::Format => self.format(&arguments),
             Builtin::Part => self.part(&arguments),
-            Builtin::Lower => self.apply(terms::Function::Lower, &first),
-            Builtin::Upper => self.apply(terms::Function::Upper, &first),
+            Builtin::Lower => self.apply(terms::UnaryFunction::Lower, &first),
+            Builtin::Upper => self.apply(terms::UnaryFunction::Upper, &first),
             Builtin::Length => self.unary(Unary::Length, &first),
-            Builtin::Floor => self.apply(terms::Function::Floor, &first),
-            Builtin::Ceiling => self.apply(terms::Function::Ceiling, &first),
+            Builtin::Floor => self.apply(terms::UnaryFunction::Floor, &first),
+            Builtin::Ceiling => self.apply(terms::UnaryFunction::Ceiling, &first),
             Builtin::ToNumber | Builtin::Next | Builtin::Other => return self.other(&arguments, line),
             Builtin::Redis | Builtin::Library(_) => Value::Unknown,
         };
@@ -334,7 +334,9 @@ impl<'t> Interpreter<'t, '_> {
         while let Some(piece) = pieces.next() {
             let (value, rest) = match piece {
                 [b's', rest @ ..] => (arguments.get(at), rest),
-                [b'd' | b'i', rest @ ..] => (self.apply(terms::Function::Integer, &arguments.get(at)), rest),
+                [b'd' | b'i', rest @ ..] => {
+                    (self.apply(terms::UnaryFunction::Integer, &arguments.get(at)), rest)
+                }
                 [] => (or_unknown(self.terms.text(b"%")), pieces.next().unwrap_or(b"")),
                 _ => return Value::Unknown,
             };

@@ -49,13 +49,13 @@ pub(super) struct Findings {
 }
 
 /// A function that a library has registered.
-pub(super) type Registered<'t> = (Vec<u8>, Value<'t>);
+pub(super) type RegisteredValue<'t> = (Vec<u8>, Value<'t>);
 
 pub(super) struct Interpreter<'t, 'c> {
     pub(super) commands: &'c dyn Commands,
     pub terms: Terms,
     pub findings: Findings,
-    pub registered: Vec<Registered<'t>>,
+    pub registered: Vec<RegisteredValue<'t>>,
     /// Whether KEYS and ARGV are globals, as in scripts and not in libraries.
     has_lists: bool,
     pub(super) state: State<'t>,
@@ -465,9 +465,9 @@ impl<'t, 'c> Interpreter<'t, 'c> {
                         let before = (!is_certain).then(|| table.clone());
                         match place {
                             _ if is_next => table.push(value),
-                            Position::Element(at) => table.set_element(at, value),
-                            Position::Field(name) => table.set_field(&name, value),
-                            Position::Unknown => table.blur(value),
+                            TablePosition::Element(at) => table.set_element(at, value),
+                            TablePosition::Field(name) => table.set_field(&name, value),
+                            TablePosition::Unknown => table.blur(value),
                         }
                         if let Some(before) = before {
                             *table = table.join(&before);
@@ -480,12 +480,12 @@ impl<'t, 'c> Interpreter<'t, 'c> {
         }
     }
 
-    fn position(&self, at: &Value<'t>) -> Position {
-        let Value::Term(id) = at else { return Position::Unknown };
+    fn position(&self, at: &Value<'t>) -> TablePosition {
+        let Value::Term(id) = at else { return TablePosition::Unknown };
         match (self.terms.get(*id), self.terms.constant(*id)) {
-            (Term::Text(name), _) => Position::Field(name.clone()),
-            (_, Some(at)) if at >= 1.0 && at == at.trunc() => Position::Element(at as usize),
-            _ => Position::Unknown,
+            (Term::Text(name), _) => TablePosition::Field(name.clone()),
+            (_, Some(at)) if at >= 1.0 && at == at.trunc() => TablePosition::Element(at as usize),
+            _ => TablePosition::Unknown,
         }
     }
 
@@ -601,9 +601,9 @@ impl<'t, 'c> Interpreter<'t, 'c> {
             (Value::Table(id), _) => {
                 let table = self.state.table(*id);
                 match self.position(at) {
-                    Position::Element(at) => table.element(at),
-                    Position::Field(name) => table.field(&name),
-                    Position::Unknown => table.anything(),
+                    TablePosition::Element(at) => table.element(at),
+                    TablePosition::Field(name) => table.field(&name),
+                    TablePosition::Unknown => table.anything(),
                 }
             }
             (Value::Builtin(builtin), Value::Term(name)) => self.builtin_member(*builtin, *name, line),
@@ -647,9 +647,9 @@ impl<'t, 'c> Interpreter<'t, 'c> {
                 Field::At(at, value) => {
                     let (at, value) = (self.value(at), self.value(value));
                     match self.position(&at) {
-                        Position::Element(at) => table.set_element(at, value),
-                        Position::Field(name) => table.set_field(&name, value),
-                        Position::Unknown => table.blur(value),
+                        TablePosition::Element(at) => table.set_element(at, value),
+                        TablePosition::Field(name) => table.set_field(&name, value),
+                        TablePosition::Unknown => table.blur(value),
                     }
                 }
             }
@@ -660,7 +660,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
 
     fn truth(&self, value: &Value<'t>) -> Option<bool> {
         value.truth(|id| {
-            matches!(self.terms.get(id), Term::Element(..) | Term::Function(terms::Function::Number, _))
+            matches!(self.terms.get(id), Term::Element(..) | Term::Function(terms::UnaryFunction::Number, _))
         })
     }
 
@@ -739,7 +739,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
     pub(super) fn unary(&mut self, operator: Unary, of: &Value<'t>) -> Value<'t> {
         match operator {
             Unary::Not => self.truth(of).map_or(Value::Unknown, |is_true| Value::Bool(!is_true)),
-            Unary::Negate => self.apply(terms::Function::Negate, of),
+            Unary::Negate => self.apply(terms::UnaryFunction::Negate, of),
             Unary::Length => self.map(of, &mut |this, of| match of {
                 Value::List(list) => or_unknown(this.terms.add(Term::Count(*list))),
                 Value::Table(id) => {
@@ -748,13 +748,13 @@ impl<'t, 'c> Interpreter<'t, 'c> {
                     let n_elements = is_known.then_some(table.elements.len() as f64);
                     or_unknown(n_elements.and_then(|n_elements| this.terms.number(n_elements)))
                 }
-                Value::Term(_) => this.apply(terms::Function::Length, of),
+                Value::Term(_) => this.apply(terms::UnaryFunction::Length, of),
                 _ => Value::Unknown,
             }),
         }
     }
 
-    pub(super) fn apply(&mut self, function: terms::Function, of: &Value<'t>) -> Value<'t> {
+    pub(super) fn apply(&mut self, function: terms::UnaryFunction, of: &Value<'t>) -> Value<'t> {
         self.map(of, &mut |this, of| match of {
             Value::Term(of) => or_unknown(this.terms.function(function, *of)),
             Value::Nil => Value::Nil,
@@ -798,7 +798,7 @@ impl<'t, 'c> Interpreter<'t, 'c> {
 }
 
 /// A position in a table.
-pub(super) enum Position {
+pub(super) enum TablePosition {
     Element(usize),
     Field(Box<[u8]>),
     Unknown,

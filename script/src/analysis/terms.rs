@@ -79,7 +79,7 @@ pub(super) enum Term {
     Round(LoopId),
     Concat(Box<[TermId]>),
     Arithmetic(Arithmetic, TermId, TermId),
-    Function(Function, TermId),
+    Function(UnaryFunction, TermId),
     /// `string.sub` of a text, with its first and its last position.
     Part(TermId, TermId, TermId),
 }
@@ -96,7 +96,7 @@ pub(super) enum Arithmetic {
 
 /// Functions of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Function {
+pub(super) enum UnaryFunction {
     /// `tonumber`.
     Number,
     /// The integer that `%d` makes of a number.
@@ -265,13 +265,13 @@ impl Terms {
     }
 
     /// Applies a function. A result that does not depend on the run is computed here.
-    pub fn function(&mut self, function: Function, of: TermId) -> Option<TermId> {
+    pub fn function(&mut self, function: UnaryFunction, of: TermId) -> Option<TermId> {
         let term = Term::Function(function, of);
         if !matches!(self.get(of), Term::Text(_) | Term::Number(_)) {
             return self.add(term);
         }
         let id = self.add(term)?;
-        let run = Run {
+        let run = Evaluation {
             terms: &self.terms,
             loops: &self.loops,
             keys: &[],
@@ -280,7 +280,7 @@ impl Terms {
             met_long_text: Cell::new(false),
         };
         match function {
-            Function::Lower | Function::Upper | Function::Integer => {
+            UnaryFunction::Lower | UnaryFunction::Upper | UnaryFunction::Integer => {
                 let mut text = Text::new();
                 run.write(id, &mut text)?;
                 self.text(&text)
@@ -470,7 +470,7 @@ impl Templates {
         arguments: &[&[u8]],
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<(), TooMany> {
-        let mut run = Run {
+        let mut run = Evaluation {
             terms: &self.terms,
             loops: &self.loops,
             keys,
@@ -491,7 +491,7 @@ impl Templates {
 }
 
 /// The state of one evaluation.
-struct Run<'a> {
+struct Evaluation<'a> {
     terms: &'a [Term],
     loops: &'a [Bounds],
     keys: &'a [&'a [u8]],
@@ -502,7 +502,7 @@ struct Run<'a> {
     met_long_text: Cell<bool>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Evaluation<'a> {
     fn get(&self, id: TermId) -> &'a Term {
         &self.terms[id.0 as usize]
     }
@@ -572,18 +572,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn function(&self, function: Function, of: TermId) -> Option<f64> {
+    fn function(&self, function: UnaryFunction, of: TermId) -> Option<f64> {
         match function {
-            Function::Number => self.number(of),
-            Function::Integer => self.number(of).map(f64::trunc),
-            Function::Floor => self.number(of).map(f64::floor),
-            Function::Ceiling => self.number(of).map(f64::ceil),
-            Function::Negate => self.number(of).map(|number| -number),
-            Function::Length => match self.slice(of) {
+            UnaryFunction::Number => self.number(of),
+            UnaryFunction::Integer => self.number(of).map(f64::trunc),
+            UnaryFunction::Floor => self.number(of).map(f64::floor),
+            UnaryFunction::Ceiling => self.number(of).map(f64::ceil),
+            UnaryFunction::Negate => self.number(of).map(|number| -number),
+            UnaryFunction::Length => match self.slice(of) {
                 Some(slice) => Some(slice.len() as f64),
                 None => Some(self.text(of)?.len() as f64),
             },
-            Function::Lower | Function::Upper => number::parse(&self.text(of)?),
+            UnaryFunction::Lower | UnaryFunction::Upper => number::parse(&self.text(of)?),
         }
     }
 
@@ -610,11 +610,11 @@ impl<'a> Run<'a> {
                     self.write(*part, text)?;
                 }
             }
-            Term::Function(Function::Lower, of) => {
+            Term::Function(UnaryFunction::Lower, of) => {
                 self.write(*of, text)?;
                 text[start..].make_ascii_lowercase();
             }
-            Term::Function(Function::Upper, of) => {
+            Term::Function(UnaryFunction::Upper, of) => {
                 self.write(*of, text)?;
                 text[start..].make_ascii_uppercase();
             }
@@ -622,7 +622,7 @@ impl<'a> Run<'a> {
                 self.write(*of, text)?;
                 self.cut(text, start, self.number(*from)?, self.number(*to)?);
             }
-            Term::Function(Function::Integer, _) => {
+            Term::Function(UnaryFunction::Integer, _) => {
                 number::write_integer(self.number(id)? as i64, text);
             }
             Term::Number(_) | Term::Count(_) | Term::Round(_) | Term::Arithmetic(..) | Term::Function(..) => {

@@ -21,7 +21,7 @@ const PIECE: usize = 1024;
 
 /// The contents of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TableKind {
     /// Values with the keys 1, 2, 3, …
     Array,
     /// Keys and values in turn.
@@ -55,15 +55,15 @@ enum To {
 }
 
 /// A table that is open.
-struct Level {
-    kind: Kind,
+struct OpenTable {
+    kind: TableKind,
     /// The number of its values, and of a map also of its keys.
     n_values: usize,
 }
 
 /// A builder of successive values, tables among them.
 pub(super) struct Builder<'a> {
-    levels: Vec<Level>,
+    levels: Vec<OpenTable>,
     /// The parts that are noted and not made yet.
     parts: Vec<(Part<'a>, To)>,
     /// The table that keeps the stack's values between two pieces.
@@ -82,8 +82,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Begins a table, within the one that was begun last.
-    pub(super) fn open(&mut self, lua: &Lua, kind: Kind) -> mlua::Result<()> {
-        self.levels.push(Level { kind, n_values: 0 });
+    pub(super) fn open(&mut self, lua: &Lua, kind: TableKind) -> mlua::Result<()> {
+        self.levels.push(OpenTable { kind, n_values: 0 });
         self.write(lua, Part::Open, To::Stack)
     }
 
@@ -100,9 +100,9 @@ impl<'a> Builder<'a> {
             Some(level) => {
                 level.n_values += 1;
                 match level.kind {
-                    Kind::Array => To::Element(c_int::try_from(level.n_values).map_err(|_| too_many())?),
-                    Kind::Map if level.n_values.is_multiple_of(2) => To::Key,
-                    Kind::Map => To::Stack,
+                    TableKind::Array => To::Element(c_int::try_from(level.n_values).map_err(|_| too_many())?),
+                    TableKind::Map if level.n_values.is_multiple_of(2) => To::Key,
+                    TableKind::Map => To::Stack,
                 }
             }
         };

@@ -4,8 +4,8 @@
 //! own stack is used. All reads are checked against the bytes that are there. Depths are bounded, and long
 //! loops ask [`checkpoint`] whether to continue.
 //!
-//! An error of these functions leaves Rust as a [`Raised`], which mlua shows to a script as a userdata. The
-//! engine's `pcall`, `xpcall` and `coroutine.resume` must therefore turn it into the value that
+//! An error of these functions leaves Rust as a [`RaisedValue`], which mlua shows to a script as a userdata.
+//! The engine's `pcall`, `xpcall` and `coroutine.resume` must therefore turn it into the value that
 //! [`thrown_value`] returns.
 
 mod arguments;
@@ -22,7 +22,7 @@ mod structs;
 mod tables;
 
 pub use meter::{Checkpoint, checkpoint};
-pub use raised::{Raised, thrown_value};
+pub use raised::{RaisedValue, thrown_value};
 
 /// Makes the libraries' tables in `lua`'s globals, and replaces functions in `string`.
 ///

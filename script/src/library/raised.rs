@@ -9,14 +9,14 @@ use super::arguments::Arguments;
 
 /// An error that a script must see as a Lua value, not as mlua's userdata.
 #[derive(Debug)]
-pub enum Raised {
+pub enum RaisedValue {
     /// A text, complete with its position.
     Text(Vec<u8>),
     /// Any value that was thrown by a function that a library had called.
     Value(RegistryKey),
 }
 
-impl fmt::Display for Raised {
+impl fmt::Display for RaisedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => String::from_utf8_lossy(text).fmt(f),
@@ -25,7 +25,7 @@ impl fmt::Display for Raised {
     }
 }
 
-impl std::error::Error for Raised {}
+impl std::error::Error for RaisedValue {}
 
 /// Returns the value that a script must see for `error`.
 ///
@@ -34,9 +34,9 @@ impl std::error::Error for Raised {}
 /// # Errors
 /// That of making a string, when memory is short.
 pub fn thrown_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
-    match error.downcast_ref::<Raised>() {
-        Some(Raised::Text(text)) => lua.create_string(text).map(|text| Some(Value::String(text))),
-        Some(Raised::Value(key)) => lua.registry_value(key).map(Some),
+    match error.downcast_ref::<RaisedValue>() {
+        Some(RaisedValue::Text(text)) => lua.create_string(text).map(|text| Some(Value::String(text))),
+        Some(RaisedValue::Value(key)) => lua.registry_value(key).map(Some),
         None => Ok(None),
     }
 }
@@ -47,9 +47,9 @@ pub fn thrown_value(lua: &Lua, error: &Error) -> mlua::Result<Option<Value>> {
 pub(super) fn rethrow(lua: &Lua, value: Value) -> Error {
     match value {
         Value::Error(error) => *error,
-        Value::String(text) => Error::external(Raised::Text(unhidden(&text.as_bytes()))),
+        Value::String(text) => Error::external(RaisedValue::Text(unhidden(&text.as_bytes()))),
         other => match lua.create_registry_value(other) {
-            Ok(key) => Error::external(Raised::Value(key)),
+            Ok(key) => Error::external(RaisedValue::Value(key)),
             Err(error) => error,
         },
     }
@@ -116,7 +116,7 @@ impl Failure {
             Self::Bare(text) => text.as_bytes().to_vec(),
             Self::Lua(error) => return error,
         };
-        Error::external(Raised::Text(text))
+        Error::external(RaisedValue::Text(text))
     }
 }
 

@@ -146,7 +146,7 @@ fn to_unsigned(value: f64) -> u64 {
 fn pack(lua: &Lua, mut arguments: Arguments) -> Result<LuaString, Failure> {
     let format = arguments.string(lua, 1)?;
     let format = format.as_bytes();
-    let mut packer = Packer { format: Format::new(&format), out: Vec::new(), argument: 2 };
+    let mut packer = StructPacker { format: Format::new(&format), out: Vec::new(), argument: 2 };
     let mut meter = Meter::new(lua);
     while let Some((option, n_bytes)) = packer.format.next()? {
         let before = packer.out.len();
@@ -157,14 +157,14 @@ fn pack(lua: &Lua, mut arguments: Arguments) -> Result<LuaString, Failure> {
     Ok(lua.create_string(packer.out)?)
 }
 
-struct Packer<'a> {
+struct StructPacker<'a> {
     format: Format<'a>,
     out: Vec<u8>,
     /// The next argument to pack.
     argument: usize,
 }
 
-impl Packer<'_> {
+impl StructPacker<'_> {
     fn pad(&mut self, option: u8, n_bytes: usize) {
         let padding = self.format.padding(self.out.len(), option, n_bytes);
         self.out.resize(self.out.len() + padding, 0);
@@ -239,7 +239,8 @@ fn unpack(lua: &Lua, mut arguments: Arguments) -> Result<MultiValue, Failure> {
     }
     let (format, data) = (format.as_bytes(), data.as_bytes());
     let position = (first as usize).wrapping_sub(1);
-    let mut unpacker = Unpacker { format: Format::new(&format), data: &data, position, results: Vec::new() };
+    let mut unpacker =
+        StructUnpacker { format: Format::new(&format), data: &data, position, results: Vec::new() };
     let mut meter = Meter::new(lua);
     while let Some((option, n_bytes)) = unpacker.format.next()? {
         let before = unpacker.position;
@@ -250,14 +251,14 @@ fn unpack(lua: &Lua, mut arguments: Arguments) -> Result<MultiValue, Failure> {
     Ok(MultiValue::from_vec(unpacker.results))
 }
 
-struct Unpacker<'a> {
+struct StructUnpacker<'a> {
     format: Format<'a>,
     data: &'a [u8],
     position: usize,
     results: Vec<Value>,
 }
 
-impl<'a> Unpacker<'a> {
+impl<'a> StructUnpacker<'a> {
     /// Returns the next `n_bytes` of the data, and does not advance.
     fn peek(&self, n_bytes: usize) -> Result<&'a [u8], Failure> {
         let end = self.position.checked_add(n_bytes);

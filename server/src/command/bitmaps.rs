@@ -5,7 +5,7 @@ use std::ops::Range;
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     Event, Shard, StorageError, StringOrigin,
-    bits::{self, IntType, Operation, Overflow},
+    bits::{self, BitOperation, IntType, Overflow},
     entry::Pinned,
     string::STRING_MAX_BYTES,
 };
@@ -245,15 +245,15 @@ fn bitpos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-const OPERATIONS: [(&str, Operation); 8] = [
-    ("AND", Operation::And),
-    ("OR", Operation::Or),
-    ("XOR", Operation::Xor),
-    ("NOT", Operation::Not),
-    ("DIFF", Operation::Diff),
-    ("DIFF1", Operation::Diff1),
-    ("ANDOR", Operation::AndOr),
-    ("ONE", Operation::One),
+const OPERATIONS: [(&str, BitOperation); 8] = [
+    ("AND", BitOperation::And),
+    ("OR", BitOperation::Or),
+    ("XOR", BitOperation::Xor),
+    ("NOT", BitOperation::Not),
+    ("DIFF", BitOperation::Diff),
+    ("DIFF1", BitOperation::Diff1),
+    ("ANDOR", BitOperation::AndOr),
+    ("ONE", BitOperation::One),
 ];
 
 fn bitop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -284,19 +284,19 @@ fn bitop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-fn check_sources(name: &str, operation: Operation, n_sources: usize) -> Outcome {
+fn check_sources(name: &str, operation: BitOperation, n_sources: usize) -> Outcome {
     match operation {
-        Operation::Not if n_sources > 1 => {
+        BitOperation::Not if n_sources > 1 => {
             Err(CommandError::text("ERR BITOP NOT must be called with a single source key."))
         }
-        Operation::Diff | Operation::Diff1 | Operation::AndOr if n_sources < 2 => Err(CommandError::owned(
-            format!("ERR BITOP {name} must be called with at least two source keys."),
-        )),
+        BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr if n_sources < 2 => Err(
+            CommandError::owned(format!("ERR BITOP {name} must be called with at least two source keys.")),
+        ),
         _ => Ok(()),
     }
 }
 
-fn combine(operation: Operation, sources: &[Option<Pinned>]) -> Pinned {
+fn combine(operation: BitOperation, sources: &[Option<Pinned>]) -> Pinned {
     let sources: Vec<&[u8]> = sources.iter().map(|source| source.as_deref().unwrap_or_default()).collect();
     let mut combined = Pinned::with_capacity(bits::longest(&sources));
     bits::combine(operation, &sources, |piece| combined.extend_from_slice(piece));

@@ -8,7 +8,7 @@ use braid_protocol::{
 };
 use braid_storage::{
     Event, Key, Shard, SortedSetRef, WORK_MAX,
-    geo::{Area, Place, Shape},
+    geo::{Area, GeoPoint, Shape},
     packed::Element,
     sorted_set::{AddRule, Gathered, Limit, Presence, SortedSetType},
 };
@@ -231,17 +231,17 @@ fn geoadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
 }
 
 /// Takes the next two arguments as a position.
-fn place(args: &mut Args<'_>) -> Result<Place, CommandError> {
+fn place(args: &mut Args<'_>) -> Result<GeoPoint, CommandError> {
     let (longitude, latitude) = (args.float()?, args.float()?);
-    Place::new(longitude, latitude).ok_or_else(|| {
+    GeoPoint::new(longitude, latitude).ok_or_else(|| {
         let text = format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}");
         CommandError::owned(text)
     })
 }
 
 /// Returns the position of a member of a set.
-fn place_of(set: Option<SortedSetRef<'_>>, member: &[u8]) -> Option<Place> {
-    set?.score(member).map(Place::of_score)
+fn place_of(set: Option<SortedSetRef<'_>>, member: &[u8]) -> Option<GeoPoint> {
+    set?.score(member).map(GeoPoint::of_score)
 }
 
 fn geopos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -257,7 +257,7 @@ fn geopos(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-fn write_place(place: Place, reply: &mut Reply<'_>) {
+fn write_place(place: GeoPoint, reply: &mut Reply<'_>) {
     reply.array(2);
     reply.long_double(LongDouble::from_f64(place.longitude));
     reply.long_double(LongDouble::from_f64(place.latitude));
@@ -346,9 +346,9 @@ enum Centre {
     #[default]
     Unsaid,
     /// The position of a member, or `None` if there is no set.
-    Member(Option<Place>),
+    Member(Option<GeoPoint>),
     /// A given position.
-    Given(Place),
+    Given(GeoPoint),
 }
 
 /// The arguments of a search: its area, and the contents of its reply.
@@ -380,7 +380,7 @@ enum Order {
 /// A member in the area.
 struct Found<'s> {
     member: Element<'s>,
-    place: Place,
+    place: GeoPoint,
     score: f64,
     /// The distance from the centre, in metres.
     distance: f64,
@@ -550,7 +550,7 @@ impl<'a> Query<'a> {
         });
         let in_area = scored.filter_map(|scored| {
             let score = scored.score();
-            let place = Place::of_score(score);
+            let place = GeoPoint::of_score(score);
             let distance = area.distance_to(place)?;
             Some(Found { member: scored.member, place, score, distance })
         });

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use braid_protocol::reply::Reply;
 use braid_storage::{
     Event, Key, Shard, StringMut, StringOrigin,
-    hll::{self, Change, Corrupt, Encoding, Fault, Hll, Registers},
+    hll::{self, Corrupt, Fault, Hll, HllChange, HllEncoding, Registers},
 };
 
 use super::{Call, CommandSpec, Run, Work, each_key::for_each_key, work};
@@ -117,14 +117,14 @@ fn pfadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
     };
     let change = stored(string.bytes())?.with_elements(elements, sparse_max_bytes)?;
     match &change {
-        Change::None => {}
-        Change::Raise(raise) => {
+        HllChange::None => {}
+        HllChange::Raise(raise) => {
             string.edit(|bytes| raise.apply(bytes));
             string.set_origin(StringOrigin::Edited);
         }
-        Change::Rewrite(bytes) => rewrite(&mut string, bytes),
+        HllChange::Rewrite(bytes) => rewrite(&mut string, bytes),
     }
-    reply.integer((change != Change::None).into());
+    reply.integer((change != HllChange::None).into());
     Ok(())
 }
 
@@ -157,18 +157,18 @@ fn count_one(call: &mut Call<'_, '_>, key: &Key<'_>) -> Result<u64, CommandError
 struct Union {
     registers: Registers,
     /// Dense if any of the keys is.
-    encoding: Encoding,
+    encoding: HllEncoding,
 }
 
 fn merge<'k>(call: &mut Call<'_, '_>, keys: impl Iterator<Item = &'k [u8]>) -> Result<Union, CommandError> {
-    let mut union = Union { registers: Registers::default(), encoding: Encoding::Sparse };
+    let mut union = Union { registers: Registers::default(), encoding: HllEncoding::Sparse };
     let mut outcome = Ok(());
     for_each_key(call, keys.map(|key| (key, ())), |shard, key, ()| {
         let mut add = || {
             let Some(bytes) = shard.string(key)? else { return Ok(()) };
             let hll = stored(bytes)?;
-            if hll.encoding() == Encoding::Dense {
-                union.encoding = Encoding::Dense;
+            if hll.encoding() == HllEncoding::Dense {
+                union.encoding = HllEncoding::Dense;
             }
             Ok(union.registers.merge(hll)?)
         };
@@ -210,7 +210,7 @@ fn pfdebug(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     } else if is("DECODE") {
         decode(hll, reply)?;
     } else if is("ENCODING") {
-        reply.simple(if hll.encoding() == Encoding::Dense { "dense" } else { "sparse" });
+        reply.simple(if hll.encoding() == HllEncoding::Dense { "dense" } else { "sparse" });
     } else if is("TODENSE") {
         reply.integer(make_dense(&mut string)?.into());
     } else {
@@ -223,7 +223,7 @@ fn pfdebug(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
 /// Makes a HyperLogLog dense. Returns whether it was sparse.
 fn make_dense(string: &mut StringMut<'_>) -> Result<bool, CommandError> {
     let hll = stored(string.bytes())?;
-    if hll.encoding() == Encoding::Dense {
+    if hll.encoding() == HllEncoding::Dense {
         return Ok(false);
     }
     let dense = hll.to_dense()?;
@@ -236,7 +236,7 @@ fn make_dense(string: &mut StringMut<'_>) -> Result<bool, CommandError> {
 /// A run of zeros is `z:` or, if it takes two bytes, `Z:`, with its length. Others are `v:` with rank and
 /// length.
 fn decode(hll: Hll<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if hll.encoding() != Encoding::Sparse {
+    if hll.encoding() != HllEncoding::Sparse {
         return Err(CommandError::text("ERR HLL encoding is not sparse"));
     }
     let mut text = String::new();

@@ -113,7 +113,7 @@ pub fn sources(folder: &str) -> Vec<Source> {
 }
 
 /// Returns the paths of the modules that a file declares for tests only, without the ending.
-fn test_modules(source: &Source) -> Vec<String> {
+pub fn test_modules(source: &Source) -> Vec<String> {
     let stem = source.path.trim_end_matches(".rs");
     let folder = match stem.rsplit_once('/') {
         Some((folder, "lib" | "main" | "mod")) => folder,

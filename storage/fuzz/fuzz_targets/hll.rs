@@ -2,7 +2,7 @@
 //! whole.
 #![no_main]
 
-use braid_storage::hll::{self, Change, Corrupt, Encoding, Hll, Registers};
+use braid_storage::hll::{self, Corrupt, Hll, HllChange, HllEncoding, Registers};
 use libfuzzer_sys::fuzz_target;
 
 const HEADER: &[u8] = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80";
@@ -20,15 +20,15 @@ fuzz_target!(|input: (bool, Vec<u8>, Vec<Vec<u8>>, u16)| {
         assert_eq!(hll.cardinality(), is_whole.then(|| registers.cardinality()).ok_or(Corrupt));
         assert_eq!(hll.to_dense().is_ok(), is_whole);
         assert!(hll.runs().map(|run| run.n_bytes).sum::<usize>() <= bytes.len());
-        let merged = registers.merged_into(Some(hll), Encoding::Sparse, max_bytes);
+        let merged = registers.merged_into(Some(hll), HllEncoding::Sparse, max_bytes);
         if is_whole {
             let merged = merged.expect("a whole one takes all registers");
             assert_eq!(Hll::new(&merged).and_then(|hll| hll.cardinality().ok()), hll.cardinality().ok());
         }
         match hll.with_elements(elements.iter().map(Vec::as_slice), max_bytes) {
-            Ok(Change::None) => {}
-            Ok(Change::Raise(raise)) => raise.apply(&mut bytes),
-            Ok(Change::Rewrite(changed)) => bytes = changed,
+            Ok(HllChange::None) => {}
+            Ok(HllChange::Raise(raise)) => raise.apply(&mut bytes),
+            Ok(HllChange::Rewrite(changed)) => bytes = changed,
             Err(Corrupt) => {
                 assert!(!is_whole);
                 return;
@@ -37,7 +37,7 @@ fuzz_target!(|input: (bool, Vec<u8>, Vec<Vec<u8>>, u16)| {
         if is_whole {
             let hll = Hll::new(&bytes).expect("adding leaves it one");
             assert!(hll.cardinality().is_ok());
-            assert_eq!(hll.with_elements(elements.iter().map(Vec::as_slice), max_bytes), Ok(Change::None));
+            assert_eq!(hll.with_elements(elements.iter().map(Vec::as_slice), max_bytes), Ok(HllChange::None));
         }
         if round == 1 {
             hll::store_cardinality(&mut bytes, 7);

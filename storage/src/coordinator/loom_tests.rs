@@ -113,7 +113,7 @@ impl Probe {
 }
 
 /// The panic that tests throw.
-struct Deliberate;
+struct DeliberatePanic;
 
 /// A thread's state.
 struct Desk {
@@ -170,7 +170,7 @@ impl Job for Probe {
         }
         if matches!(self.work, Work::Panic | Work::ReachAndPanic) {
             // Without the hook, which would print the panic of every interleaving.
-            std::panic::resume_unwind(Box::new(Deliberate));
+            std::panic::resume_unwind(Box::new(DeliberatePanic));
         }
         let ids: SmallVec<[ShardId; 6]> = held.ids().into();
         if self.work == Work::Transfer {
@@ -185,7 +185,7 @@ impl Job for Probe {
     }
 
     fn caught(_: &mut Held<'_, Self>, panic: &Panic) {
-        assert!(panic.is::<Deliberate>(), "a finding inside of a job");
+        assert!(panic.is::<DeliberatePanic>(), "a finding inside of a job");
     }
 
     fn panicked(&mut self, _: &mut Desk) {
@@ -227,14 +227,14 @@ const PLENTY: usize = 1000;
 
 /// A few shards, and the shared state of a test's threads.
 #[derive(Clone)]
-struct Bench {
+struct Fixture {
     engine: Arc<Engine<Probe>>,
     home: Arc<Home>,
     n_nodes: Arc<AtomicUsize>,
     n_submitted: Arc<AtomicUsize>,
 }
 
-impl Bench {
+impl Fixture {
     fn new(n_shards: usize) -> Self {
         let ledger = || Ledger { ran: UnsafeCell::new(Vec::new()), account: UnsafeCell::new(0) };
         Self {
@@ -291,7 +291,7 @@ impl Bench {
     }
 
     /// Runs a part of the test on another thread.
-    fn elsewhere<T: 'static>(&self, part: impl FnOnce(&Bench) -> T + 'static) -> thread::JoinHandle<T> {
+    fn elsewhere<T: 'static>(&self, part: impl FnOnce(&Fixture) -> T + 'static) -> thread::JoinHandle<T> {
         let bench = self.clone();
         thread::spawn(move || part(&bench))
     }
@@ -392,7 +392,7 @@ impl Met {
 #[test]
 fn two_commands_on_one_shard_both_run() {
     loom::model(|| {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Nothing, &[0])));
         bench.worker().submit(bench.node(2, Work::Nothing, &[0]));
         other.join().unwrap();
@@ -403,7 +403,7 @@ fn two_commands_on_one_shard_both_run() {
 #[test]
 fn what_is_linked_runs_in_the_order_of_arrival() {
     loom::model(|| {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 0);
         let other = bench.elsewhere(move |bench| {
@@ -429,7 +429,7 @@ fn what_is_linked_runs_in_the_order_of_arrival() {
 #[test]
 fn three_threads_on_one_shard() {
     bounded(4, || {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let others = [10, 20].map(|first| {
             bench.elsewhere(move |bench| {
                 let mut worker = bench.worker();
@@ -453,7 +453,7 @@ fn running_in_place_races_with_submitting() {
     let there = Met::default();
     let (met_here, met_there) = (here.clone(), there.clone());
     loom::model(move || {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let other = bench.elsewhere(move |bench| {
             let mut worker = bench.worker();
             worker.submit(bench.node(1, Work::Nothing, &[0]));
@@ -479,7 +479,7 @@ fn running_in_place_races_with_submitting() {
 #[test]
 fn several_shards_in_place_race_with_a_transaction() {
     bounded(5, || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let other =
             bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Transfer, &[1, 0])));
         let mut worker = bench.worker();
@@ -501,10 +501,10 @@ fn several_shards_in_place_race_with_a_transaction() {
 #[test]
 fn a_panic_in_place_releases_the_shard() {
     loom::model(|| {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Nothing, &[0])));
         let mut worker = bench.worker();
-        let ran = worker.with_shard(ShardId(0), |_, _| std::panic::resume_unwind(Box::new(Deliberate)));
+        let ran = worker.with_shard(ShardId(0), |_, _| std::panic::resume_unwind(Box::new(DeliberatePanic)));
         assert!(!matches!(ran, Some(Ok(()))));
         drop(worker);
         other.join().unwrap();
@@ -515,7 +515,7 @@ fn a_panic_in_place_releases_the_shard() {
 #[test]
 fn a_panic_in_the_middle_of_a_drain_strands_nobody() {
     bounded(4, || {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 0);
         let mut here = bench.worker();
@@ -536,7 +536,7 @@ fn a_panic_in_the_middle_of_a_drain_strands_nobody() {
 #[test]
 fn a_transaction_that_panics_releases_all_its_shards() {
     bounded(5, || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Panic, &[0, 1])));
         let mut worker = bench.worker();
         worker.submit(bench.node(2, Work::Nothing, &[1]));
@@ -558,7 +558,7 @@ enum Comes {
 /// through the injector before the grant, with it, or after it.
 fn hand_off_with_a_grant(budget: usize, comes: Comes) {
     bounded(5, move || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 0);
         let mut here = bench.worker();
@@ -602,7 +602,7 @@ fn a_shard_is_handed_off_after_a_grant() {
 #[test]
 fn two_transactions_in_opposite_key_order() {
     loom::model(|| {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let other =
             bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Transfer, &[1, 0])));
         bench.worker().submit(bench.node(2, Work::Transfer, &[0, 1]));
@@ -615,7 +615,7 @@ fn two_transactions_in_opposite_key_order() {
 #[test]
 fn a_job_that_needs_a_lower_shard_gets_it() {
     bounded(4, || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let other = bench.elsewhere(move |bench| {
             let mut worker = bench.worker();
             worker.submit(bench.node(1, Work::Transfer, &[0, 1]));
@@ -630,7 +630,7 @@ fn a_job_that_needs_a_lower_shard_gets_it() {
 #[test]
 fn three_transactions_around_a_circle() {
     bounded(4, || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let others = [(1, [0, 1]), (2, [2, 1])].map(|(id, shards)| {
             bench.elsewhere(move |bench| bench.worker().submit(bench.node(id, Work::Nothing, &shards)))
         });
@@ -652,7 +652,7 @@ fn rounds_of(rounds: u8) -> Met {
     let met = Met::default();
     let took_lane = met.clone();
     bounded(5, move || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let other = bench.elsewhere(move |bench| {
             let mut worker = bench.worker();
             worker.submit(bench.node(10, Work::Nothing, &[1]));
@@ -685,7 +685,7 @@ fn two_transactions_out_of_patience_do_not_deadlock() {
     let both = Met::default();
     let met = both.clone();
     bounded(5, move || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let other = bench.elsewhere(move |bench| {
             let mut worker = bench.worker();
             worker.submit(bench.impatient(bench.node(1, Work::Transfer, &[2, 0])));
@@ -706,8 +706,8 @@ fn two_transactions_out_of_patience_do_not_deadlock() {
 #[test]
 fn the_lane_goes_from_one_to_the_next() {
     bounded(5, || {
-        let bench = Bench::new(3);
-        let submit = |bench: &Bench, id, shards: &[u16]| {
+        let bench = Fixture::new(3);
+        let submit = |bench: &Fixture, id, shards: &[u16]| {
             let node = bench.through_lane(bench.node(id, Work::Nothing, shards));
             bench.worker().submit(node);
         };
@@ -723,7 +723,7 @@ fn the_lane_goes_from_one_to_the_next() {
 #[test]
 fn the_holder_of_the_lane_that_has_2_gets_0() {
     bounded(5, || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let other = bench.elsewhere(move |bench| {
             let mut worker = bench.worker();
             worker.submit(bench.node(1, Work::Transfer, &[0, 2]));
@@ -743,7 +743,7 @@ fn two_jobs_try_the_lane() {
     let queued = Met::default();
     let met = queued.clone();
     bounded(5, move || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let other = bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::Reach, &[2])));
         bench.worker().submit(bench.node(2, Work::Reach, &[1]));
         bench.worker().submit(bench.node(3, Work::Nothing, &[2]));
@@ -762,7 +762,7 @@ fn two_jobs_try_the_lane() {
 #[test]
 fn a_drained_job_that_takes_the_lane_keeps_its_shard() {
     bounded(5, || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 2);
         let mut here = bench.worker();
@@ -783,7 +783,7 @@ fn a_drained_job_that_takes_the_lane_keeps_its_shard() {
 fn the_holder_of_the_lane_waits_on_its_thread() {
     for budget in [PLENTY, 1, 2] {
         bounded(4, move || {
-            let bench = Bench::new(3);
+            let bench = Fixture::new(3);
             let mut holder = bench.worker();
             bench.hold(&mut holder, 0);
             bench.worker().submit(bench.node(1, Work::Nothing, &[0]));
@@ -803,7 +803,7 @@ fn the_holder_of_the_lane_waits_on_its_thread() {
 #[test]
 fn who_stays_meets_a_transaction_and_another_that_stays() {
     bounded(4, || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let other = bench.elsewhere(move |bench| {
             let mut worker = bench.worker();
             worker.submit(bench.node(1, Work::Nothing, &[0, 2]));
@@ -821,7 +821,7 @@ fn who_stays_meets_a_transaction_and_another_that_stays() {
 #[test]
 fn work_in_place_waits_on_its_thread() {
     bounded(4, || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let other = bench.elsewhere(move |bench| {
             let mut worker = bench.worker();
             let node = bench.through_lane(bench.node(1, Work::Transfer, &[0, 2]));
@@ -843,7 +843,7 @@ fn work_in_place_waits_on_its_thread() {
 #[test]
 fn a_panic_of_the_lanes_holder_releases_lane_and_shards() {
     bounded(5, || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         let other =
             bench.elsewhere(move |bench| bench.worker().submit(bench.node(1, Work::ReachAndPanic, &[2])));
         let mut worker = bench.worker();
@@ -862,7 +862,7 @@ fn a_panic_of_the_lanes_holder_releases_lane_and_shards() {
 #[test]
 fn the_lane_is_handed_off() {
     bounded(5, || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 1);
         let mut here = bench.worker();
@@ -885,7 +885,7 @@ fn the_lane_is_handed_off() {
 #[test]
 fn a_grant_whose_lower_shard_is_held_goes_round() {
     bounded(5, || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let mut here = bench.worker();
         let mut higher = bench.worker();
         bench.hold(&mut higher, 1);
@@ -906,7 +906,7 @@ fn a_grant_whose_lower_shard_is_held_goes_round() {
 #[test]
 fn heavy_jobs_run_on_heavy_threads_only() {
     bounded(5, || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let heavy = bench.elsewhere(move |bench| {
             let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
             worker.take_heavy();
@@ -927,7 +927,7 @@ fn heavy_jobs_run_on_heavy_threads_only() {
 #[test]
 fn a_heavy_job_that_waits_for_its_thread_holds_nothing() {
     bounded(5, || {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 0);
         let mut starter = bench.worker_with(Weight::Heavy, PLENTY);
@@ -955,7 +955,7 @@ fn a_reserved_heavy_thread_is_woken_for_its_job() {
     let slept = Met::default();
     let met = slept.clone();
     bounded(4, move || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let mut light = bench.worker();
         let mut holder = bench.worker();
         bench.hold(&mut holder, 1);
@@ -993,7 +993,7 @@ fn a_reserved_heavy_thread_is_woken_for_its_job() {
 #[test]
 fn a_heavy_and_a_light_transaction_out_of_patience() {
     bounded(4, || {
-        let bench = Bench::new(3);
+        let bench = Fixture::new(3);
         bench.engine.heavy.push(bench.impatient(bench.heavy_node(1, &[0, 1, 2])));
         let heavy = bench.elsewhere(move |bench| {
             let mut worker = bench.worker_with(Weight::Heavy, PLENTY);
@@ -1015,7 +1015,7 @@ fn a_heavy_and_a_light_transaction_out_of_patience() {
 #[test]
 fn a_reserved_heavy_thread_that_ends_leaves_its_job_to_others() {
     bounded(5, || {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 1);
         let mut ending = bench.worker_with(Weight::Heavy, PLENTY);
@@ -1037,7 +1037,7 @@ fn a_reserved_heavy_thread_that_ends_leaves_its_job_to_others() {
 #[test]
 fn a_sleeping_origin_is_woken_for_its_node() {
     loom::model(|| {
-        let bench = Bench::new(1);
+        let bench = Fixture::new(1);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 0);
         let mut drainer = bench.pass_holds(&mut holder, Weight::Light, PLENTY);
@@ -1066,7 +1066,7 @@ fn a_sleeping_origin_is_woken_for_its_node() {
 #[test]
 fn two_nodes_wake_a_sleeper_until_it_has_both() {
     bounded(4, || {
-        let bench = Bench::new(0);
+        let bench = Fixture::new(0);
         *bench.home.sleeper.lock().unwrap() = Some(thread::current());
         let others = [1, 2].map(|id| {
             bench.elsewhere(move |bench| bench.worker().submit(bench.node(id, Work::Nothing, &[])))
@@ -1116,7 +1116,7 @@ fn what_is_put_elsewhere_wakes_the_sleeper() {
 #[test]
 fn what_still_waits_when_the_engine_goes_is_freed() {
     loom::model(|| {
-        let bench = Bench::new(2);
+        let bench = Fixture::new(2);
         let mut holder = bench.worker();
         bench.hold(&mut holder, 1);
         let others = [1, 2].map(|id| {

@@ -47,7 +47,7 @@ fn registers(bytes: &[u8]) -> Registers {
 fn merged(of: &[&[u8]], sparse_max_bytes: usize) -> Vec<u8> {
     let mut registers = Registers::default();
     of.iter().for_each(|bytes| registers.merge(Hll::new(bytes).unwrap()).unwrap());
-    registers.merged_into(Hll::new(of[0]), Encoding::Sparse, sparse_max_bytes).unwrap()
+    registers.merged_into(Hll::new(of[0]), HllEncoding::Sparse, sparse_max_bytes).unwrap()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn merging_is_that_of_redis() {
     store_cardinality(&mut e, 8026);
     let into_e = merged(&[&e, &f], 15000);
     assert_eq!(facts(&into_e), MERGED);
-    let into_none = registers(&f).merged_into(None, Encoding::Sparse, 15000).unwrap();
+    let into_none = registers(&f).merged_into(None, HllEncoding::Sparse, 15000).unwrap();
     assert_eq!(facts(&into_none), MERGED_INTO_NONE);
     let into_dense = merged(&[&e, &f], 3000);
     assert_eq!((into_dense.len(), registers(&into_dense)), (DENSE_BYTES, registers(&into_e)));
@@ -124,14 +124,14 @@ fn a_stored_cardinality_holds_until_the_next_change() {
     let adding = |bytes: &[u8], element: &[u8]| {
         Hll::new(bytes).unwrap().with_elements([element].into_iter(), 3000).unwrap()
     };
-    assert_eq!(adding(&bytes, b"e:3"), Change::None);
-    let Change::Rewrite(changed) = adding(&bytes, b"new") else { panic!("it is sparse") };
+    assert_eq!(adding(&bytes, b"e:3"), HllChange::None);
+    let HllChange::Rewrite(changed) = adding(&bytes, b"new") else { panic!("it is sparse") };
     assert_eq!(Hll::new(&changed).unwrap().stored_cardinality(), None);
 
     let mut dense = Hll::new(&bytes).unwrap().to_dense().unwrap();
     assert_eq!(Hll::new(&dense).unwrap().stored_cardinality(), Some(5));
-    assert_eq!(adding(&dense, b"e:3"), Change::None);
-    let Change::Raise(raise) = adding(&dense, b"new") else { panic!("it is dense") };
+    assert_eq!(adding(&dense, b"e:3"), HllChange::None);
+    let HllChange::Raise(raise) = adding(&dense, b"new") else { panic!("it is dense") };
     raise.apply(&mut dense);
     assert_eq!(Hll::new(&dense).unwrap().stored_cardinality(), None);
     assert_eq!(registers(&dense), registers(&changed));
@@ -140,9 +140,9 @@ fn a_stored_cardinality_holds_until_the_next_change() {
 #[test]
 fn sparse_ones_become_dense_at_the_threshold_and_above_rank_32() {
     let of_27 = of_elements(&elements("e", 3), 27);
-    assert_eq!((of_27.len(), Hll::new(&of_27).unwrap().encoding()), (27, Encoding::Sparse));
+    assert_eq!((of_27.len(), Hll::new(&of_27).unwrap().encoding()), (27, HllEncoding::Sparse));
     let of_26 = of_elements(&elements("e", 3), 26);
-    assert_eq!((of_26.len(), Hll::new(&of_26).unwrap().encoding()), (DENSE_BYTES, Encoding::Dense));
+    assert_eq!((of_26.len(), Hll::new(&of_26).unwrap().encoding()), (DENSE_BYTES, HllEncoding::Dense));
     assert_eq!(registers(&of_26), registers(&of_27));
 
     let mut bytes = EMPTY.to_vec();
@@ -247,7 +247,7 @@ proptest! {
         let (mut slow, added) = (raised(&old), raised(&added));
         let mut union = registers(&added);
         union.merge(Hll::new(&slow).unwrap()).unwrap();
-        let quick = union.merged_into(Hll::new(&slow), Encoding::Sparse, max_bytes).unwrap();
+        let quick = union.merged_into(Hll::new(&slow), HllEncoding::Sparse, max_bytes).unwrap();
         for (index, &rank) in union.ranks().iter().enumerate().filter(|(_, rank)| **rank > 0) {
             raise(&mut slow, Observation { index, rank }, max_bytes).unwrap();
         }
@@ -263,11 +263,11 @@ proptest! {
         prop_assert_eq!(hll.cardinality(), is_whole.then(|| registers.cardinality()).ok_or(Corrupt));
         prop_assert_eq!(hll.to_dense().is_ok(), is_whole);
         prop_assert!(hll.runs().count() <= bytes.len());
-        let _ = registers.merged_into(Some(hll), Encoding::Sparse, max_bytes);
+        let _ = registers.merged_into(Some(hll), HllEncoding::Sparse, max_bytes);
         match hll.with_elements([&element[..]].into_iter(), max_bytes) {
-            Ok(Change::Raise(raise)) => raise.apply(&mut bytes.clone()),
-            Ok(Change::Rewrite(bytes)) => prop_assert!(Hll::new(&bytes).is_some()),
-            Ok(Change::None) => {}
+            Ok(HllChange::Raise(raise)) => raise.apply(&mut bytes.clone()),
+            Ok(HllChange::Rewrite(bytes)) => prop_assert!(Hll::new(&bytes).is_some()),
+            Ok(HllChange::None) => {}
             Err(Corrupt) => prop_assert!(!is_whole),
         }
     }

@@ -16,27 +16,27 @@ const COUNTED_MAX_BYTES: usize = 8192;
 
 /// The limit of packing: `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(super) enum ChunkLimit {
     /// A number of bytes.
     Bytes(usize),
     /// A number of elements.
     Elements(usize),
 }
 
-impl Limit {
+impl ChunkLimit {
     /// The limit of the setting: a number of elements, or a class from -1 (4 KiB) to -5 (64 KiB).
     pub fn of(setting: i64) -> Self {
         match usize::try_from(setting) {
-            Ok(n) => Limit::Elements(n.max(1)),
-            Err(_) => Limit::Bytes(4096 << (-1 - setting.max(-5))),
+            Ok(n) => ChunkLimit::Elements(n.max(1)),
+            Err(_) => ChunkLimit::Bytes(4096 << (-1 - setting.max(-5))),
         }
     }
 
     /// Whether this number of elements, packed in this number of bytes, is within the limit.
     pub fn admits(self, n_bytes: usize, n_elements: usize) -> bool {
         match self {
-            Limit::Bytes(max) => n_bytes <= max,
-            Limit::Elements(max) => n_elements <= max && n_bytes <= COUNTED_MAX_BYTES,
+            ChunkLimit::Bytes(max) => n_bytes <= max,
+            ChunkLimit::Elements(max) => n_elements <= max && n_bytes <= COUNTED_MAX_BYTES,
         }
     }
 
@@ -44,8 +44,8 @@ impl Limit {
     /// becomes a small list.
     pub fn admits_of(self, part: usize, n_bytes: usize, n_elements: usize) -> bool {
         match self {
-            Limit::Bytes(max) => n_bytes <= max / part,
-            Limit::Elements(max) => n_elements <= max / part,
+            ChunkLimit::Bytes(max) => n_bytes <= max / part,
+            ChunkLimit::Elements(max) => n_elements <= max / part,
         }
     }
 
@@ -57,8 +57,8 @@ impl Limit {
     /// Whether replaced elements have grown a chunk so far beyond the limit that it should be cut.
     pub fn is_far_exceeded(self, n_bytes: usize) -> bool {
         match self {
-            Limit::Bytes(max) => n_bytes > 2 * max,
-            Limit::Elements(_) => n_bytes > 2 * COUNTED_MAX_BYTES,
+            ChunkLimit::Bytes(max) => n_bytes > 2 * max,
+            ChunkLimit::Elements(_) => n_bytes > 2 * COUNTED_MAX_BYTES,
         }
     }
 }
@@ -73,7 +73,7 @@ pub(super) enum Chunk {
 
 impl Chunk {
     /// A chunk of one element.
-    pub fn of(text: &[u8], limit: Limit) -> Self {
+    pub fn of(text: &[u8], limit: ChunkLimit) -> Self {
         if limit.is_exceeded_by(text) {
             return Chunk::Plain(Pinned::from_slice(text));
         }
@@ -108,7 +108,7 @@ impl Chunk {
 
     /// Whether a text may join the chunk.
     #[inline]
-    pub fn admits(&self, text: &[u8], limit: Limit) -> bool {
+    pub fn admits(&self, text: &[u8], limit: ChunkLimit) -> bool {
         match self {
             Chunk::Packed(packed) => packed.admits(text, limit),
             Chunk::Plain(_) => false,
@@ -174,7 +174,7 @@ impl PackedChunk {
 
     /// Whether a text may join the others.
     #[inline]
-    pub fn admits(&self, text: &[u8], limit: Limit) -> bool {
+    pub fn admits(&self, text: &[u8], limit: ChunkLimit) -> bool {
         let n_bytes = self.bytes().len() + text.len() + PACKING_BYTES;
         !limit.is_exceeded_by(text) && limit.admits(n_bytes, self.n_elements as usize + 1)
     }
@@ -259,7 +259,7 @@ impl PackedChunk {
         assert_eq!(packed.iter().count(), self.n_elements as usize);
         let n_bytes = self.bytes().len();
         // A small list that becomes large may come from another setting.
-        assert!(!Limit::of(-5).is_far_exceeded(n_bytes), "{n_bytes} bytes in a chunk");
+        assert!(!ChunkLimit::of(-5).is_far_exceeded(n_bytes), "{n_bytes} bytes in a chunk");
         assert!(self.bytes.capacity() <= (4 * n_bytes).next_power_of_two(), "{n_bytes} bytes waste room");
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     ListEnd, Part, PartElements, Side,
-    chunk::{Chunk, Limit, PackedChunk},
+    chunk::{Chunk, ChunkLimit, PackedChunk},
 };
 use crate::{
     entry::Object,
@@ -27,7 +27,7 @@ pub(super) struct Chunks {
     /// The bytes that the chunks own besides themselves.
     chunk_bytes: usize,
     /// The setting at the time when the list became large; a change of it is for the lists that do so later.
-    limit: Limit,
+    limit: ChunkLimit,
 }
 
 impl Object for Chunks {
@@ -49,12 +49,12 @@ impl Object for Chunks {
 
 impl Chunks {
     /// The large form of a packed list.
-    pub fn of_packed(packed: Packed<'_>, limit: Limit) -> Self {
+    pub fn of_packed(packed: Packed<'_>, limit: ChunkLimit) -> Self {
         let chunk = (!packed.is_empty()).then(|| Chunk::Packed(PackedChunk::copy_of(packed)));
         Self::of(chunk.into_iter().collect(), limit)
     }
 
-    fn of(chunks: VecDeque<Chunk>, limit: Limit) -> Self {
+    fn of(chunks: VecDeque<Chunk>, limit: ChunkLimit) -> Self {
         let n_elements = chunks.iter().map(Chunk::len).sum();
         let chunk_bytes = chunks.iter().map(Chunk::allocated_bytes).sum();
         Self { chunks, n_elements, chunk_bytes, limit }

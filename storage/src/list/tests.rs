@@ -187,7 +187,7 @@ impl Pair {
     fn check(&mut self, random: &mut Random) {
         let model = &self.model;
         let Some(list) = self.lone.read() else { return assert!(model.is_empty(), "the list has gone") };
-        if let Form::Chunked(chunks) = Form::of(list.entry()) {
+        if let ListForm::Chunked(chunks) = ListForm::of(list.entry()) {
             chunks.check_invariants();
         }
         assert!(!list.is_empty(), "a list with nothing in it goes");

@@ -5,7 +5,7 @@ use super::{
     flaw::Flaw,
     reader::{self, Reader},
     value_builder::{Made, Making},
-    walk::{self, Parts, Stop},
+    walk::{self, Stop, ValueParts},
     writer, zipmap,
 };
 use crate::{
@@ -72,7 +72,7 @@ fn hash_with_deadlines(out: &mut Vec<u8>, hash: HashRef<'_>, first: Deadline) {
 }
 
 /// Walks over a value of one of the [`TYPES`].
-pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
     if matches!(value_type, types::HASH_WITH_DEADLINES | types::HASH_TRIPLES) {
         parts.bytes(size_of::<Millis>())?;
     }

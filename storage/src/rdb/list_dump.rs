@@ -7,7 +7,7 @@ use super::{
     flaw::Flaw,
     reader::{self, Reader},
     value_builder::{Made, Making},
-    walk::{self, Parts, Stop},
+    walk::{self, Stop, ValueParts},
     writer, ziplist,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
 }
 
 /// Walks over a value of one of the [`TYPES`].
-pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
     match value_type {
         types::LIST_ZIPLIST => parts.string(),
         types::LIST | types::LIST_OF_ZIPLISTS => walk::strings(parts, 1),

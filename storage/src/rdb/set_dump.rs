@@ -7,7 +7,7 @@ use super::{
     flaw::Flaw,
     reader::{self, Reader},
     value_builder::{Made, Making},
-    walk::{self, Parts, Stop},
+    walk::{self, Stop, ValueParts},
     writer,
 };
 use crate::{
@@ -36,7 +36,7 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
 }
 
 /// Walks over a value of one of the [`TYPES`].
-pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
     if value_type == types::SET { walk::strings(parts, 1) } else { parts.string() }
 }
 

@@ -20,12 +20,12 @@ use super::{
     flaw::Flaw,
     reader::Reader,
     value_builder::{Made, Making},
-    walk::{self, Parts, Stop},
+    walk::{self, Stop, ValueParts},
     writer,
 };
 use crate::{
     entry::{Encoding, EntryBox, EntryRef, Kind},
-    stream::{Consumer, Entries, Group, Groups, Stream, StreamId, StreamType, node::Node},
+    stream::{Consumer, Entries, Group, Groups, Stream, StreamId, StreamType, node::PackedNode},
     time::Millis,
     value::ValueRef,
 };
@@ -107,7 +107,7 @@ fn id_of_raw(raw: [u8; 16]) -> StreamId {
 }
 
 /// Walks over a value of one of the [`TYPES`].
-pub fn walk(value_type: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
     walk::strings(parts, 2)?;
     // Redis 5 wrote the number of live entries and the last identity.
     walk::lens(parts, if value_type == types::STREAM { 3 } else { 8 })?;
@@ -145,8 +145,9 @@ fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {
         let id = from.string_as(Flaw::Stream("the ID of a stream's node is not 16 bytes long"), |raw| {
             Some(id_of_raw((*raw).try_into().ok()?))
         })?;
-        let node =
-            from.string_as(Flaw::Packed("Stream listpack"), |packed| Node::check(packed.into_owned(), id))?;
+        let node = from.string_as(Flaw::Packed("Stream listpack"), |packed| {
+            PackedNode::check(packed.into_owned(), id)
+        })?;
         entries
             .append_node(id, node)
             .or_else(|| from.refuse(Flaw::Stream("a stream's entries are out of order")))

@@ -4,7 +4,7 @@ use super::{
     codes::types,
     reader::Reader,
     value_builder::{Made, Making},
-    walk::{Parts, Stop},
+    walk::{Stop, ValueParts},
     writer,
 };
 use crate::{
@@ -23,7 +23,7 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, _: Millis) {
 }
 
 /// Walks over a value.
-pub fn walk(_: u8, parts: &mut dyn Parts) -> Result<(), Stop> {
+pub fn walk(_: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
     parts.string()
 }
 

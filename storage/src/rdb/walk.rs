@@ -1,8 +1,8 @@
 //! Walking over a value without building it: to find its end, or to write it again with its strings
 //! compressed.
 //!
-//! Each type says once, beside its reader, which parts its values have ([`Parts`]); the walker decides how to
-//! treat a part.
+//! Each type says once, beside its reader, which parts its values have ([`ValueParts`]). The walker decides
+//! how to treat a part.
 
 use super::{
     apart::{LONG_BYTES, LongString},
@@ -21,7 +21,7 @@ pub enum Stop {
 }
 
 /// The parts of which values consist, one after the other.
-pub trait Parts {
+pub trait ValueParts {
     /// A length, or another number that is mostly small.
     fn len(&mut self) -> Result<u64, Stop>;
     /// A string, however it is written.
@@ -39,15 +39,15 @@ pub trait Parts {
 }
 
 /// `n` lengths.
-pub fn lens(parts: &mut dyn Parts, n: usize) -> Result<(), Stop> {
+pub fn lens(parts: &mut dyn ValueParts, n: usize) -> Result<(), Stop> {
     (0..n).try_for_each(|_| parts.len().map(|_| ()))
 }
 
 /// Walks over a length and over the parts that it counts. Each part reads something, so a length that is too
 /// large ends with the bytes.
 pub fn repeated<'p>(
-    parts: &mut (dyn Parts + 'p),
-    mut each: impl FnMut(&mut (dyn Parts + 'p)) -> Result<(), Stop>,
+    parts: &mut (dyn ValueParts + 'p),
+    mut each: impl FnMut(&mut (dyn ValueParts + 'p)) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     for _ in 0..parts.count()? {
         each(parts)?;
@@ -57,7 +57,7 @@ pub fn repeated<'p>(
 }
 
 /// Walks over a length and over `n` strings for each unit of it.
-pub fn strings(parts: &mut dyn Parts, n: usize) -> Result<(), Stop> {
+pub fn strings(parts: &mut dyn ValueParts, n: usize) -> Result<(), Stop> {
     repeated(parts, |parts| (0..n).try_for_each(|_| parts.string()))
 }
 
@@ -164,7 +164,7 @@ impl<'a> Walker<'a> {
     }
 
     fn size(&mut self) -> Result<usize, Stop> {
-        usize::try_from(Parts::len(self)?).map_err(|_| Stop::Malformed)
+        usize::try_from(ValueParts::len(self)?).map_err(|_| Stop::Malformed)
     }
 
     /// A string, which is taken apart.
@@ -214,7 +214,7 @@ impl<'a> Walker<'a> {
     }
 }
 
-impl Parts for Walker<'_> {
+impl ValueParts for Walker<'_> {
     #[inline]
     fn len(&mut self) -> Result<u64, Stop> {
         let first = self.byte()?;

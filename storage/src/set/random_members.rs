@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::{
-    Element, HASHTABLE, IS_OBJECT, Members, SetBuilder, SetMut, SetRef, View, intset, members_mut,
+    Element, HASHTABLE, IS_OBJECT, MemberTable, SetBuilder, SetMut, SetRef, View, intset, members_mut,
     packed_bytes,
 };
 use crate::{entry::EntryBox, packed, reclaim, table::Table};
@@ -94,7 +94,7 @@ fn draw<'a>(table: &'a Table, n: usize, random: &mut dyn FnMut() -> u64, each: &
     }
 }
 
-impl Members {
+impl MemberTable {
     /// Removes a random member, and returns the result of `with` for it.
     fn pop<R>(&mut self, random: u64, with: impl FnOnce(Element<'_>) -> R) -> R {
         let entry = self.0.remove_sample(random).expect("the set has members");
@@ -114,7 +114,7 @@ impl SetMut<'_> {
         if self.entry().encoding() != HASHTABLE {
             return self.arrange(|entry| pop(entry, random, with));
         }
-        self.arrange_object(|members: &mut Members| members.pop(random, with)).expect(IS_OBJECT)
+        self.arrange_object(|members: &mut MemberTable| members.pop(random, with)).expect(IS_OBJECT)
     }
 
     /// Removes `n` random members, and calls `each` with each of them. Some must stay: removing all needs no

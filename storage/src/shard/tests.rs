@@ -14,12 +14,12 @@ use crate::{
     waiters::{Awaits, Reach, Ticket},
 };
 
-struct Bench {
+struct Fixture {
     keyspace: Keyspace,
     shard: Shard,
 }
 
-impl Bench {
+impl Fixture {
     /// Makes a shard without observers.
     fn unobserved() -> Self {
         let router = Router::new(KeyHasher::with_key(1, 2), 0, HashTags::Ignored);
@@ -91,7 +91,7 @@ fn taken(shard: &mut Shard) -> Vec<Change> {
 
 #[test]
 fn each_write_is_told_once_and_in_order() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.set(b"s");
     bench.set(b"s");
     let (s, t) = (bench.key(b"s"), bench.key(b"t"));
@@ -123,7 +123,7 @@ fn each_write_is_told_once_and_in_order() {
 
 #[test]
 fn nothing_is_told_where_nobody_listens() {
-    let mut bench = Bench::unobserved();
+    let mut bench = Fixture::unobserved();
     bench.set(b"s");
     // A watcher needs the stamp only, which moves at once.
     let s = bench.key(b"s");
@@ -140,7 +140,7 @@ fn nothing_is_told_where_nobody_listens() {
 
 #[test]
 fn a_guard_that_changes_nothing_tells_nothing() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.push(b"l", b"a");
     bench.events();
     let (l, missing) = (bench.key(b"l"), bench.key(b"missing"));
@@ -157,7 +157,7 @@ fn a_guard_that_changes_nothing_tells_nothing() {
 
 #[test]
 fn what_is_left_empty_is_deleted_and_told_so() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.push(b"l", b"a");
     bench.push(b"l", b"b");
     bench.pop(b"l");
@@ -167,7 +167,7 @@ fn what_is_left_empty_is_deleted_and_told_so() {
 
 #[test]
 fn a_value_in_place_of_another_is_not_new() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.set(b"k");
     let (k, l) = (bench.key(b"k"), bench.key(b"l"));
     for key in [&k, &l] {
@@ -179,7 +179,7 @@ fn a_value_in_place_of_another_is_not_new() {
 
 #[test]
 fn further_events_follow_quietly() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.set_until(b"s", 9_000);
     let (s, x) = (bench.key(b"s"), bench.key(b"x"));
     bench.shard.follow_up(&s, Event::Expire);
@@ -203,7 +203,7 @@ fn further_events_follow_quietly() {
 
 #[test]
 fn what_expires_is_told_however_it_goes_and_is_nobodys_command() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.shard.set_author(7);
     for key in [b"a", b"b"] {
         bench.set_until(key, 2_000);
@@ -228,7 +228,7 @@ fn what_expires_is_told_however_it_goes_and_is_nobodys_command() {
 
 #[test]
 fn flushes_and_swaps_are_told_once_a_database_and_wake_those_whose_keys_come_or_go() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.set(b"s");
     bench.set(b"t");
     bench.wait_for(Db(1), b"s");
@@ -249,7 +249,7 @@ fn flushes_and_swaps_are_told_once_a_database_and_wake_those_whose_keys_come_or_
 
 #[test]
 fn nodes_that_wait_are_woken_once_and_readers_told_once() {
-    let mut bench = Bench::unobserved();
+    let mut bench = Fixture::unobserved();
     bench.wait_for(Db(0), b"l");
     let reader = Reader { listener: 3, number: 9 };
     bench.shard.track(b"s", reader);
@@ -267,11 +267,11 @@ fn nodes_that_wait_are_woken_once_and_readers_told_once() {
 
 #[test]
 fn what_was_told_before_the_end_of_a_unit_is_told_once_and_still_wakes() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.wait_for(Db(0), b"l");
     bench.push(b"l", b"a");
     let mut untold = Vec::new();
-    let mut events = |bench: &mut Bench| {
+    let mut events = |bench: &mut Fixture| {
         bench.shard.take_untold(&mut untold);
         untold.drain(..).map(|change| change.event).collect::<Vec<_>>()
     };
@@ -288,7 +288,7 @@ fn what_was_told_before_the_end_of_a_unit_is_told_once_and_still_wakes() {
 
 #[test]
 fn a_key_that_is_unpinned_wakes_and_is_no_change() {
-    let mut bench = Bench::unobserved();
+    let mut bench = Fixture::unobserved();
     bench.set(b"s");
     let s = bench.key(b"s");
     bench.shard.pin(&s);
@@ -302,7 +302,7 @@ fn a_key_that_is_unpinned_wakes_and_is_no_change() {
 
 #[test]
 fn a_panicking_guard_tells_nothing() {
-    let mut bench = Bench::counted();
+    let mut bench = Fixture::counted();
     bench.push(b"l", b"a");
     bench.events();
     let l = bench.key(b"l");

@@ -28,12 +28,12 @@ pub struct Early {
     spare: SegQueue<Vec<u8>>,
     /// Memory of all that is in `full`.
     n_bytes: AtomicUsize,
-    limit: OnceLock<Limit>,
+    limit: OnceLock<EarlyLimit>,
 }
 
 /// A chunk is never refused, as it is passed on under a hold. Instead a callback is called that keeps writers
 /// away from the shards.
-struct Limit {
+struct EarlyLimit {
     n_bytes: usize,
     tell: Box<dyn Fn() + Send + Sync>,
 }
@@ -42,7 +42,7 @@ impl Early {
     /// Sets a callback for chunks that are passed on when `n_bytes` are reached. It is called under holds.
     /// Called once.
     pub fn limit(&self, n_bytes: usize, tell: impl Fn() + Send + Sync + 'static) {
-        let limit = Limit { n_bytes, tell: Box::new(tell) };
+        let limit = EarlyLimit { n_bytes, tell: Box::new(tell) };
         assert!(self.limit.set(limit).is_ok(), "there is one limit");
     }
 

@@ -29,18 +29,18 @@ impl Random {
 }
 
 /// A shard, and a key in it.
-struct Bench {
+struct Fixture {
     shard: Shard,
     router: Router,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let router = Router::new(KeyHasher::with_key(1, 2), 0, HashTags::Honoured);
         let (_, mut shards) = Keyspace::new(router, 1);
         let mut shard = shards.pop().expect("there is one");
         shard.begin(Db(0), Millis(1));
-        Bench { shard, router }
+        Fixture { shard, router }
     }
 
     fn with(entries_max: usize, value_bytes_max: usize) -> Self {
@@ -131,7 +131,7 @@ fn member(random: &mut Random, n: usize) -> Vec<u8> {
     }
 }
 
-fn compare(bench: &mut Bench, model: &Model, random: &mut Random, n: usize) {
+fn compare(bench: &mut Fixture, model: &Model, random: &mut Random, n: usize) {
     let sorted = model.sorted();
     let Some(set) = bench.read() else { return assert!(sorted.is_empty(), "the key is gone too early") };
     assert_eq!(set.len(), sorted.len());
@@ -206,7 +206,7 @@ fn rule(random: &mut Random) -> AddRule {
 }
 
 /// Random operations on members of which there are `n`, in waves that grow and shrink.
-fn run_against_model(seed: u64, bench: &mut Bench, n: usize, n_steps: usize, compare_every: usize) {
+fn run_against_model(seed: u64, bench: &mut Fixture, n: usize, n_steps: usize, compare_every: usize) {
     let mut random = Random(seed);
     let mut model = Model::default();
     for step in 0..n_steps {
@@ -271,7 +271,7 @@ fn agrees_with_a_model_in_either_form_and_across_both_thresholds() {
         [(0, 64), (1, 64), (5, 64), (128, 64), (128, 8), (128, 0), (1000, 1000)].into_iter().enumerate()
     {
         for seed in 0..4 {
-            run_against_model(seed + 100 * nth as u64, &mut Bench::with(entries, value), 40, 1500, 7);
+            run_against_model(seed + 100 * nth as u64, &mut Fixture::with(entries, value), 40, 1500, 7);
         }
     }
 }
@@ -279,15 +279,15 @@ fn agrees_with_a_model_in_either_form_and_across_both_thresholds() {
 #[test]
 fn agrees_with_a_model_through_splits_and_joins() {
     for seed in 0..2 {
-        run_against_model(seed, &mut Bench::new(), 3000, 30_000, 2000);
+        run_against_model(seed, &mut Fixture::new(), 3000, 30_000, 2000);
     }
 }
 
 #[test]
 fn forms_change_where_the_settings_say_and_never_back() {
-    let mut bench = Bench::with(3, 4);
+    let mut bench = Fixture::with(3, 4);
     let is_packed =
-        |bench: &mut Bench| encoding_name(bench.read().expect("there is one").entry()) == "listpack";
+        |bench: &mut Fixture| encoding_name(bench.read().expect("there is one").entry()) == "listpack";
     for (nth, member) in ["a", "b", "four"].into_iter().enumerate() {
         bench.write().add(member.as_bytes(), nth as f64, AddRule::default());
         assert!(is_packed(&mut bench));
@@ -306,7 +306,7 @@ fn forms_change_where_the_settings_say_and_never_back() {
 
 #[test]
 fn small_sets_are_packed_as_redis_packs_them() {
-    let mut bench = Bench::new();
+    let mut bench = Fixture::new();
     for (score, member) in [(1.0, "a"), (2.5, "b"), (300.0, "007"), (-1.0, "42")] {
         bench.write().add(member.as_bytes(), score, AddRule::default());
     }
@@ -357,7 +357,7 @@ fn what_is_gathered_is_sorted_and_packed_if_it_is_small() {
 #[test]
 fn a_zero_loses_its_sign_where_it_is_packed() {
     for (entries_max, text) in [(128, "0"), (0, "-0")] {
-        let mut bench = Bench::with(entries_max, 64);
+        let mut bench = Fixture::with(entries_max, 64);
         assert_eq!(bench.write().add(b"a", -0.0, AddRule::default()), Added::New(-0.0));
         let score = bench.read().and_then(|set| set.score(b"a")).expect("it was added");
         assert_eq!(score.to_string(), text);
@@ -366,7 +366,7 @@ fn a_zero_loses_its_sign_where_it_is_packed() {
 
 #[test]
 fn a_copy_shares_nothing_and_a_shared_set_stays_readable() {
-    let mut bench = Bench::new();
+    let mut bench = Fixture::new();
     for nth in 0..1000 {
         bench.write().add(format!("m{nth}").as_bytes(), f64::from(nth % 7), AddRule::default());
     }
@@ -385,7 +385,7 @@ fn a_copy_shares_nothing_and_a_shared_set_stays_readable() {
 
 #[test]
 fn a_scan_meets_every_member_that_stays() {
-    let mut bench = Bench::new();
+    let mut bench = Fixture::new();
     let n = 5000;
     for nth in 0..n {
         bench.write().add(format!("m{nth}").as_bytes(), f64::from(nth), AddRule::default());
@@ -408,7 +408,7 @@ fn a_scan_meets_every_member_that_stays() {
 }
 
 /// Bytes beyond the members' own and their scores', a member.
-fn overhead(bench: &mut Bench, member_bytes: usize) -> (f64, f64) {
+fn overhead(bench: &mut Fixture, member_bytes: usize) -> (f64, f64) {
     let set = bench.read().expect("there is one");
     let Stored::Large(large) = set.stored() else { panic!("it is large") };
     let n = large.len() as f64;
@@ -421,7 +421,7 @@ fn overhead(bench: &mut Bench, member_bytes: usize) -> (f64, f64) {
 fn a_member_costs_no_more_than_32_bytes_beyond_its_text_and_score() {
     let n = 100_000u64;
     for order in ["random", "ascending", "descending"] {
-        let (mut bench, mut random) = (Bench::new(), Random(1));
+        let (mut bench, mut random) = (Fixture::new(), Random(1));
         let mut score = |nth: u64| match order {
             "ascending" => nth as f64,
             "descending" => -(nth as f64),
@@ -444,7 +444,7 @@ fn a_member_costs_no_more_than_32_bytes_beyond_its_text_and_score() {
 
 #[test]
 fn marks_spare_the_reading_of_entries() {
-    let (mut bench, mut random) = (Bench::new(), Random(1));
+    let (mut bench, mut random) = (Fixture::new(), Random(1));
     let n = 50_000;
     for nth in 0..n {
         bench.write().add(
@@ -496,7 +496,7 @@ fn rules_are_those_of_zadd() {
 #[test]
 fn members_of_equal_scores_are_in_the_order_of_their_bytes() {
     for entries_max in [128, 0] {
-        let mut bench = Bench::with(entries_max, 64);
+        let mut bench = Fixture::with(entries_max, 64);
         for member in ["b", "a", "10", "9", "-1", "", "\u{ff}", "aa"] {
             bench.write().add(member.as_bytes(), 0.0, AddRule::default());
         }

@@ -53,22 +53,22 @@ const AHEAD: usize = 6;
 
 /// Entries by score and member.
 pub(super) struct Tree {
-    root: Node,
+    root: TreeNode,
     len: usize,
     allocated_bytes: usize,
 }
 
 /// Nodes of a tree that is no more. Their elements are the table's.
-struct Nodes(Vec<Node>);
+struct TreeNodes(Vec<TreeNode>);
 
-impl Rubble for Nodes {
+impl Rubble for TreeNodes {
     fn free_some(&mut self, max: usize) -> usize {
-        let Nodes(nodes) = self;
+        let TreeNodes(nodes) = self;
         let mut n_freed = 0;
         while n_freed < max
             && let Some(node) = nodes.pop()
         {
-            if let Node::Inner(inner) = node {
+            if let TreeNode::Inner(inner) = node {
                 nodes.extend(inner.children);
             }
             n_freed += 1;
@@ -77,7 +77,7 @@ impl Rubble for Nodes {
     }
 }
 
-enum Node {
+enum TreeNode {
     Leaf(Leaf),
     Inner(Box<Inner>),
 }
@@ -92,7 +92,7 @@ struct Leaf {
 struct Inner {
     firsts: Vec<First>,
     n_below: Vec<usize>,
-    children: Vec<Node>,
+    children: Vec<TreeNode>,
 }
 
 /// The first element below a child.
@@ -123,19 +123,19 @@ enum Target<'a> {
 impl Tree {
     /// Takes the tree apart, to be freed in steps.
     pub(super) fn demolish(self) -> Box<dyn Rubble> {
-        Box::new(Nodes(vec![self.root]))
+        Box::new(TreeNodes(vec![self.root]))
     }
 
     /// A tree of entries that are in order.
     pub(super) fn of(sorted: Vec<EntryHandle>, members: Members<'_>) -> Self {
         let len = sorted.len();
         let mut edit = Edit { members, allocated_bytes: 0 };
-        let mut nodes: Vec<Node> =
-            even_chunks(sorted, |handles| Node::Leaf(Leaf::of(edit.collect(handles), members)));
+        let mut nodes: Vec<TreeNode> =
+            even_chunks(sorted, |handles| TreeNode::Leaf(Leaf::of(edit.collect(handles), members)));
         while nodes.len() > 1 {
-            nodes = even_chunks(nodes, |children| Node::Inner(Inner::of(children.collect(), &mut edit)));
+            nodes = even_chunks(nodes, |children| TreeNode::Inner(Inner::of(children.collect(), &mut edit)));
         }
-        let root = nodes.pop().unwrap_or(Node::Leaf(Leaf::default()));
+        let root = nodes.pop().unwrap_or(TreeNode::Leaf(Leaf::default()));
         Tree { root, len, allocated_bytes: edit.allocated_bytes }
     }
 
@@ -154,8 +154,8 @@ impl Tree {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
             match node {
-                Node::Leaf(leaf) => return rank + leaf.position(cut, members),
-                Node::Inner(inner) => {
+                TreeNode::Leaf(leaf) => return rank + leaf.position(cut, members),
+                TreeNode::Inner(inner) => {
                     let at = inner.child_before(cut, members);
                     rank += inner.n_below[..at].iter().sum::<usize>();
                     node = &inner.children[at];
@@ -172,8 +172,8 @@ impl Tree {
         let mut node = &self.root;
         loop {
             match node {
-                Node::Leaf(leaf) => return (&leaf.handles, rank),
-                Node::Inner(inner) => {
+                TreeNode::Leaf(leaf) => return (&leaf.handles, rank),
+                TreeNode::Inner(inner) => {
                     let at = inner.child_of_rank(&mut rank);
                     node = &inner.children[at];
                 }
@@ -201,8 +201,8 @@ impl Tree {
         let mut edit = Edit { members, allocated_bytes: self.allocated_bytes };
         let element = members.at(handle);
         if let Some(right) = self.root.insert(handle, element, &mut edit) {
-            let left = std::mem::replace(&mut self.root, Node::Leaf(Leaf::default()));
-            self.root = Node::Inner(Inner::of(vec![left, right], &mut edit));
+            let left = std::mem::replace(&mut self.root, TreeNode::Leaf(Leaf::default()));
+            self.root = TreeNode::Inner(Inner::of(vec![left, right], &mut edit));
         }
         self.len += 1;
         self.allocated_bytes = edit.allocated_bytes;
@@ -224,7 +224,7 @@ impl Tree {
     fn take(&mut self, mut target: Target<'_>, members: Members<'_>) -> EntryHandle {
         let mut edit = Edit { members, allocated_bytes: self.allocated_bytes };
         let taken = self.root.remove(&mut target, &mut edit);
-        while let Node::Inner(root) = &mut self.root
+        while let TreeNode::Inner(root) = &mut self.root
             && root.children.len() == 1
         {
             let only = root.children.pop().expect("there is one");
@@ -237,43 +237,43 @@ impl Tree {
     }
 }
 
-impl Node {
+impl TreeNode {
     /// The number of the node's own items.
     fn width(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.handles.len(),
-            Node::Inner(inner) => inner.children.len(),
+            TreeNode::Leaf(leaf) => leaf.handles.len(),
+            TreeNode::Inner(inner) => inner.children.len(),
         }
     }
 
     /// The number of elements below the node.
     fn len(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.handles.len(),
-            Node::Inner(inner) => inner.n_below.iter().sum(),
+            TreeNode::Leaf(leaf) => leaf.handles.len(),
+            TreeNode::Inner(inner) => inner.n_below.iter().sum(),
         }
     }
 
     fn first(&self) -> EntryHandle {
         match self {
-            Node::Leaf(leaf) => leaf.handles[0],
-            Node::Inner(inner) => inner.firsts[0].handle,
+            TreeNode::Leaf(leaf) => leaf.handles[0],
+            TreeNode::Inner(inner) => inner.firsts[0].handle,
         }
     }
 
     /// Adds an element. Returns the node that follows this one, if this one has split.
-    fn insert(&mut self, handle: EntryHandle, element: Ranked<'_>, edit: &mut Edit<'_>) -> Option<Node> {
+    fn insert(&mut self, handle: EntryHandle, element: Ranked<'_>, edit: &mut Edit<'_>) -> Option<TreeNode> {
         match self {
-            Node::Leaf(leaf) => leaf.insert(handle, element, edit).map(Node::Leaf),
-            Node::Inner(inner) => inner.insert(handle, element, edit).map(Node::Inner),
+            TreeNode::Leaf(leaf) => leaf.insert(handle, element, edit).map(TreeNode::Leaf),
+            TreeNode::Inner(inner) => inner.insert(handle, element, edit).map(TreeNode::Inner),
         }
     }
 
     /// Removes an element. The node may have too few items afterwards, which its parent corrects.
     fn remove(&mut self, target: &mut Target<'_>, edit: &mut Edit<'_>) -> EntryHandle {
         match self {
-            Node::Leaf(leaf) => leaf.remove(*target, edit),
-            Node::Inner(inner) => inner.remove(target, edit),
+            TreeNode::Leaf(leaf) => leaf.remove(*target, edit),
+            TreeNode::Inner(inner) => inner.remove(target, edit),
         }
     }
 }
@@ -380,9 +380,9 @@ impl Leaf {
 }
 
 impl Inner {
-    fn of(children: Vec<Node>, edit: &mut Edit<'_>) -> Box<Self> {
+    fn of(children: Vec<TreeNode>, edit: &mut Edit<'_>) -> Box<Self> {
         let firsts: Vec<First> = children.iter().map(|child| edit.first_of(child)).collect();
-        let n_below: Vec<usize> = children.iter().map(Node::len).collect();
+        let n_below: Vec<usize> = children.iter().map(TreeNode::len).collect();
         edit.allocated_bytes += class_bytes(size_of::<Inner>());
         Box::new(Inner {
             firsts: edit.collect(firsts.into_iter()),
@@ -457,14 +457,14 @@ impl Inner {
         let [left, right] =
             self.children.get_disjoint_mut([at, at + 1]).expect("a node has two children or more");
         let joined = match (left, right) {
-            (Node::Leaf(left), Node::Leaf(right)) => left.level(right, edit),
-            (Node::Inner(left), Node::Inner(right)) => left.level(right, edit),
+            (TreeNode::Leaf(left), TreeNode::Leaf(right)) => left.level(right, edit),
+            (TreeNode::Inner(left), TreeNode::Inner(right)) => left.level(right, edit),
             _ => unreachable!("all leaves are equally deep"),
         };
         if joined {
             self.firsts.remove(at + 1);
             self.n_below.remove(at + 1);
-            if let Node::Inner(right) = self.children.remove(at + 1) {
+            if let TreeNode::Inner(right) = self.children.remove(at + 1) {
                 edit.release_inner(&right);
             }
             edit.give_back(&mut self.firsts);
@@ -502,10 +502,10 @@ struct Edit<'m> {
 }
 
 impl Edit<'_> {
-    fn first_of(&self, node: &Node) -> First {
+    fn first_of(&self, node: &TreeNode) -> First {
         match node {
-            Node::Leaf(leaf) => First::of(leaf.handles[0], self.members),
-            Node::Inner(inner) => inner.firsts[0],
+            TreeNode::Leaf(leaf) => First::of(leaf.handles[0], self.members),
+            TreeNode::Inner(inner) => inner.firsts[0],
         }
     }
 
@@ -716,7 +716,7 @@ impl Tree {
         let len = self.root.check(0, &mut seen, members);
         assert_eq!((self.len, self.allocated_bytes), (len, seen.allocated_bytes));
         assert!(
-            self.root.width() != 1 || matches!(self.root, Node::Leaf(_)),
+            self.root.width() != 1 || matches!(self.root, TreeNode::Leaf(_)),
             "a root with one child is no use"
         );
         seen.n_leaves
@@ -744,11 +744,11 @@ struct Seen {
 }
 
 #[cfg(test)]
-impl Node {
+impl TreeNode {
     fn check(&self, depth: usize, seen: &mut Seen, members: Members<'_>) -> usize {
         assert!(depth == 0 || self.width() >= MIN, "{} items", self.width());
         match self {
-            Node::Leaf(leaf) => {
+            TreeNode::Leaf(leaf) => {
                 assert!(leaf.handles.len() <= MAX);
                 assert_eq!(*seen.depth.get_or_insert(depth), depth, "all leaves are equally deep");
                 let handles = &leaf.handles;
@@ -764,7 +764,7 @@ impl Node {
                 }
                 handles.len()
             }
-            Node::Inner(inner) => {
+            TreeNode::Inner(inner) => {
                 let n = inner.children.len();
                 assert!(n < MAX && inner.firsts.len() == n && inner.n_below.len() == n);
                 seen.allocated_bytes += class_bytes(size_of::<Inner>())
@@ -789,7 +789,7 @@ mod tests {
 
     #[test]
     fn a_leaf_in_its_node_is_64_bytes() {
-        assert_eq!(size_of::<Node>() + size_of::<First>() + size_of::<usize>(), 64);
+        assert_eq!(size_of::<TreeNode>() + size_of::<First>() + size_of::<usize>(), 64);
     }
 
     #[test]

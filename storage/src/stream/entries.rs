@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     StreamId,
-    node::{Backwards, Entry, Fate, Forwards, Node},
+    node::{Backwards, Entry, Fate, Forwards, PackedNode},
 };
 use crate::{
     entry::class_bytes,
@@ -23,7 +23,7 @@ use crate::{
 
 /// The cost of a node in the tree apart from its own allocation: a tree that grows at its end is little more
 /// than half full.
-const NODE_TREE_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<Node>());
+const NODE_TREE_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<PackedNode>());
 
 /// Which identity a new entry is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub enum References {
 #[derive(Clone, Default)]
 pub struct Entries {
     /// By the identity of the first entry that the node has had.
-    nodes: BTreeMap<StreamId, Node>,
+    nodes: BTreeMap<StreamId, PackedNode>,
     n_live: u64,
     first: StreamId,
     last: StreamId,
@@ -143,7 +143,7 @@ impl Entries {
     }
 
     /// The nodes, with their keys in the tree.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (StreamId, &Node)> {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (StreamId, &PackedNode)> {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
 
@@ -196,7 +196,7 @@ impl Entries {
     }
 
     /// The nodes in which entries of these identities are.
-    fn nodes_between(&self, from: StreamId, to: StreamId) -> btree_map::Range<'_, StreamId, Node> {
+    fn nodes_between(&self, from: StreamId, to: StreamId) -> btree_map::Range<'_, StreamId, PackedNode> {
         if from > to {
             return self.nodes.range(to..to);
         }
@@ -236,7 +236,7 @@ impl Entries {
                     full.get_mut().shrink();
                     self.node_bytes += heap_bytes(full.get());
                 }
-                let node = Node::new(&fields);
+                let node = PackedNode::new(&fields);
                 self.node_bytes += heap_bytes(&node) + NODE_TREE_BYTES;
                 self.nodes.insert(id, node);
             }
@@ -345,7 +345,7 @@ impl Entries {
         n_removed
     }
 
-    fn remove_node(&mut self, node_id: StreamId) -> Option<Node> {
+    fn remove_node(&mut self, node_id: StreamId) -> Option<PackedNode> {
         let node = self.nodes.remove(&node_id)?;
         self.node_bytes -= heap_bytes(&node) + NODE_TREE_BYTES;
         Some(node)
@@ -359,7 +359,7 @@ impl Entries {
 
     /// Adds a node from elsewhere, if its entries are after all existing ones. A node whose entries are all
     /// deleted is left out, since readers would have to pass it.
-    pub(crate) fn append_node(&mut self, node_id: StreamId, node: Node) -> Option<()> {
+    pub(crate) fn append_node(&mut self, node_id: StreamId, node: PackedNode) -> Option<()> {
         if self.n_live > 0 && self.last >= node_id {
             return None;
         }
@@ -424,17 +424,17 @@ impl Trim {
 }
 
 /// Frees a node, later if it is very long; returns the number of bytes that it has freed at once.
-fn free_node(node: Node) -> usize {
+fn free_node(node: PackedNode) -> usize {
     let bytes = heap_bytes(&node);
     reclaim::free_piece(node, bytes)
 }
 
-fn heap_bytes(node: &Node) -> usize {
+fn heap_bytes(node: &PackedNode) -> usize {
     class_bytes(node.capacity())
 }
 
 /// Whether a node takes another entry with this many bytes of texts.
-fn has_room(node: &Node, text_bytes: usize, thresholds: &Thresholds) -> bool {
+fn has_room(node: &PackedNode, text_bytes: usize, thresholds: &Thresholds) -> bool {
     let max_bytes = match thresholds.stream_node_max_bytes() {
         1..=PACKED_MAX_BYTES => thresholds.stream_node_max_bytes(),
         _ => PACKED_MAX_BYTES,
@@ -447,7 +447,7 @@ fn has_room(node: &Node, text_bytes: usize, thresholds: &Thresholds) -> bool {
 /// Some entries of a stream, in order.
 #[derive(Clone)]
 pub struct Range<'a> {
-    nodes: btree_map::Range<'a, StreamId, Node>,
+    nodes: btree_map::Range<'a, StreamId, PackedNode>,
     node: Option<Forwards<'a>>,
     from: StreamId,
     to: StreamId,
@@ -477,7 +477,7 @@ impl<'a> Iterator for Range<'a> {
 /// Some entries of a stream, from the last to the first.
 #[derive(Clone)]
 pub struct RangeBackwards<'a> {
-    nodes: Rev<btree_map::Range<'a, StreamId, Node>>,
+    nodes: Rev<btree_map::Range<'a, StreamId, PackedNode>>,
     node: Option<Backwards<'a>>,
     from: StreamId,
     to: StreamId,

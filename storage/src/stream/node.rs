@@ -25,11 +25,11 @@ const SAME_FIELDS: i64 = 2;
 
 /// Some neighbouring entries.
 #[derive(Clone)]
-pub struct Node {
+pub struct PackedNode {
     bytes: Vec<u8>,
 }
 
-/// The decision about an entry in [`Node::sift`].
+/// The decision about an entry in [`PackedNode::sift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It stays.
@@ -40,7 +40,7 @@ pub enum Fate {
     Ends,
 }
 
-impl Node {
+impl PackedNode {
     /// Makes a node with one entry of these names and values in turn. The entry's identity is the node's key
     /// in the tree.
     pub fn new(fields: &[Element<'_>]) -> Self {
@@ -53,13 +53,13 @@ impl Node {
         let mut bytes = packed::EMPTY.to_vec();
         let end = Packed::new(&bytes).end();
         packed::insert_all(&mut bytes, end, &elements);
-        Node { bytes }
+        PackedNode { bytes }
     }
 
     /// A node from bytes that come from elsewhere, if they are one that can be kept under `id`.
     pub fn check(bytes: Vec<u8>, id: StreamId) -> Option<Self> {
         Checker::new(Packed::check(&bytes)?, id)?.run()?;
-        Some(Node { bytes })
+        Some(PackedNode { bytes })
     }
 
     /// The packed elements.
@@ -306,7 +306,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The entries of a [`Node`], from the first on.
+/// The entries of a [`PackedNode`], from the first on.
 #[derive(Clone)]
 pub struct Forwards<'a> {
     packed: Packed<'a>,
@@ -328,7 +328,7 @@ impl<'a> Iterator for Forwards<'a> {
     }
 }
 
-/// The entries of a [`Node`], from the last on.
+/// The entries of a [`PackedNode`], from the last on.
 #[derive(Clone)]
 pub struct Backwards<'a> {
     packed: Packed<'a>,

@@ -90,7 +90,7 @@ fn nodes_are_those_of_redis() {
     world.stream().delete(&[id(1_526_919_030_474, 60)], References::Keep, |_| {});
     let nodes: Vec<_> = world.read().entries().nodes().map(|(id, node)| (id, node.bytes())).collect();
     assert_eq!(nodes, [(first, &expected[..])]);
-    assert!(node::Node::check(expected.to_vec(), first).is_some());
+    assert!(node::PackedNode::check(expected.to_vec(), first).is_some());
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn what_is_no_node_is_refused() {
     world.add(id(7, 0), &["c", "long enough to be told apart"]);
     world.stream().delete(&[id(5, 6)], References::Keep, |_| {});
     let good = world.read().entries().nodes().next().expect("there is one").1.bytes().to_vec();
-    assert!(node::Node::check(good.clone(), id(5, 5)).is_some());
-    assert!(node::Node::check(crate::packed::EMPTY.to_vec(), id(5, 5)).is_none());
+    assert!(node::PackedNode::check(good.clone(), id(5, 5)).is_some());
+    assert!(node::PackedNode::check(crate::packed::EMPTY.to_vec(), id(5, 5)).is_none());
     // Whatever one byte is changed to, what passes reads the same from both ends.
     for at in 0..good.len() {
         for byte in 0..=255 {
             let mut bad = good.clone();
             bad[at] = byte;
-            let Some(node) = node::Node::check(bad, id(5, 5)) else { continue };
+            let Some(node) = node::PackedNode::check(bad, id(5, 5)) else { continue };
             let forwards: Vec<_> =
                 node.entries(id(5, 5)).map(|entry| (entry.id(), fields_of(&entry))).collect();
             let mut backwards: Vec<_> =
@@ -127,9 +127,9 @@ fn numbers_may_be_wider_than_they_must() {
     bytes.extend([entry(0), entry(1)].concat());
     bytes.push(0xff);
     bytes[0] = bytes.len() as u8;
-    let mut node = node::Node::check(bytes, id(5, 0)).expect("it is one");
+    let mut node = node::PackedNode::check(bytes, id(5, 0)).expect("it is one");
     assert_eq!(node.sift(id(5, 0), |_| node::Fate::Goes), 2);
-    assert!(node::Node::check(node.bytes().to_vec(), id(5, 0)).is_some());
+    assert!(node::PackedNode::check(node.bytes().to_vec(), id(5, 0)).is_some());
     assert_eq!((node.n_live(), node.n_deleted()), (0, 2));
 }
 
@@ -665,7 +665,7 @@ impl Run {
         for (node_id, node) in entries.nodes() {
             assert!(
                 Packed::check(node.bytes()).is_some()
-                    && node::Node::check(node.bytes().to_vec(), node_id).is_some()
+                    && node::PackedNode::check(node.bytes().to_vec(), node_id).is_some()
             );
         }
         assert!(stream.groups().map(|(name, _)| name.to_vec()).eq(model.groups.keys().map(|n| name(*n))));

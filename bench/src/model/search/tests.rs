@@ -84,7 +84,7 @@ fn a_quiet_queue_gives_the_rate_of_its_formula() {
         let found = found(&mut queue, &Bounds::default());
         assert!((found.rate.value / truth - 1.0).abs() < 0.01, "{} of {truth}", found.rate.value);
         assert!(found.rate.contains(truth));
-        assert_eq!(found.limit, Limit::Server);
+        assert_eq!(found.limit, LimitedBy::Server);
         assert!(queue.n_windows < 80, "{} windows", queue.n_windows);
     }
 }
@@ -135,7 +135,7 @@ fn the_interval_holds_another_search_as_often_as_it_says() {
 #[test]
 fn a_server_that_never_breaks_has_a_lower_bound() {
     let found = found(&mut Queue::new(f64::MAX), &Bounds { highest: 1e6, ..Bounds::default() });
-    assert_eq!(found.limit, Limit::Highest);
+    assert_eq!(found.limit, LimitedBy::Highest);
     assert_eq!((found.rate.value, found.rate.low, found.rate.high), (1e6, 1e6, f64::INFINITY));
     assert!(found.is_lower_bound() && found.breach.is_none());
 }
@@ -143,7 +143,7 @@ fn a_server_that_never_breaks_has_a_lower_bound() {
 #[test]
 fn a_server_that_is_always_broken_has_no_rate() {
     let found = found(&mut Queue::new(1.0), &Bounds::default());
-    assert_eq!(found.limit, Limit::Lowest);
+    assert_eq!(found.limit, LimitedBy::Lowest);
     assert_eq!((found.rate.value, found.rate.low, found.rate.high), (0.0, 0.0, 10.0));
     assert!(found.knee.is_none() && !found.is_lower_bound());
 }
@@ -152,7 +152,7 @@ fn a_server_that_is_always_broken_has_no_rate() {
 fn a_limited_client_gives_a_lower_bound() {
     let mut queue = Queue { client: 40_000.0, ..Queue::new(1e6) };
     let found = found(&mut queue, &Bounds::default());
-    assert_eq!(found.limit, Limit::Client);
+    assert_eq!(found.limit, LimitedBy::Client);
     assert!((found.rate.value / 40_000.0 - 1.0).abs() < 0.03, "{:?}", found.rate);
     assert_eq!(found.rate.high, f64::INFINITY);
     assert!(found.curve(99.0).iter().all(|point| point.rate <= 40_000.0));
@@ -161,7 +161,7 @@ fn a_limited_client_gives_a_lower_bound() {
 #[test]
 fn a_client_that_is_limited_from_the_first_window_is_the_limit_too() {
     let found = found(&mut Queue { client: 0.0, ..Queue::new(1e6) }, &Bounds::default());
-    assert_eq!(found.limit, Limit::Client);
+    assert_eq!(found.limit, LimitedBy::Client);
     assert_eq!((found.rate.value, found.rate.high), (0.0, f64::INFINITY));
 }
 
@@ -176,18 +176,27 @@ fn windows_break_on_errors_unsent_requests_and_falling_behind() {
         percentiles_us: vec![(99.0, 1000.0)],
     };
     let slo = slo();
-    assert_eq!(slo.judge(&window), Verdict::Kept);
-    assert_eq!(slo.judge(&Window { errors: 1, ..window.clone() }), Verdict::Broken(Breach::Errors));
-    assert_eq!(slo.clone().with_max_errors(1).judge(&Window { errors: 1, ..window.clone() }), Verdict::Kept);
-    assert_eq!(slo.judge(&Window { unsent: 1, ..window.clone() }), Verdict::Broken(Breach::Unsent));
-    assert_eq!(slo.judge(&Window { achieved: 979.0, ..window.clone() }), Verdict::Broken(Breach::Behind));
-    assert_eq!(slo.judge(&Window { achieved: f64::NAN, ..window.clone() }), Verdict::Broken(Breach::Behind));
+    assert_eq!(slo.judge(&window), WindowVerdict::Kept);
+    assert_eq!(slo.judge(&Window { errors: 1, ..window.clone() }), WindowVerdict::Broken(Breach::Errors));
+    assert_eq!(
+        slo.clone().with_max_errors(1).judge(&Window { errors: 1, ..window.clone() }),
+        WindowVerdict::Kept
+    );
+    assert_eq!(slo.judge(&Window { unsent: 1, ..window.clone() }), WindowVerdict::Broken(Breach::Unsent));
+    assert_eq!(
+        slo.judge(&Window { achieved: 979.0, ..window.clone() }),
+        WindowVerdict::Broken(Breach::Behind)
+    );
+    assert_eq!(
+        slo.judge(&Window { achieved: f64::NAN, ..window.clone() }),
+        WindowVerdict::Broken(Breach::Behind)
+    );
     let late = Window { percentiles_us: vec![(99.0, 1000.1)], ..window.clone() };
-    assert_eq!(slo.judge(&late), Verdict::Broken(Breach::Latency { percentile: 99.0 }));
-    assert_eq!(slo.judge(&Window { client_limited: true, ..late }), Verdict::ClientLimited);
-    assert_eq!(slo.judge(&Window { client_limited: true, ..window.clone() }), Verdict::Kept);
+    assert_eq!(slo.judge(&late), WindowVerdict::Broken(Breach::Latency { percentile: 99.0 }));
+    assert_eq!(slo.judge(&Window { client_limited: true, ..late }), WindowVerdict::ClientLimited);
+    assert_eq!(slo.judge(&Window { client_limited: true, ..window.clone() }), WindowVerdict::Kept);
     let unmeasured = Window { percentiles_us: vec![(50.0, 1.0)], ..window };
-    assert_eq!(slo.judge(&unmeasured), Verdict::Broken(Breach::Unmeasured { percentile: 99.0 }));
+    assert_eq!(slo.judge(&unmeasured), WindowVerdict::Broken(Breach::Unmeasured { percentile: 99.0 }));
 }
 
 #[test]

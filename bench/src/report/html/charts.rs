@@ -1,9 +1,9 @@
 //! The charts of measurements and models.
 
 use crate::model::memory::{self, MemorySample};
-use crate::model::search::{CurvePoint, Found, Limit, Slo};
+use crate::model::search::{CurvePoint, Found, LimitedBy, Slo};
 use crate::model::usl;
-use crate::plot::{Axis, Chart, Mark, Series, Unit};
+use crate::plot::{Axis, AxisUnit, Chart, Mark, Series};
 
 /// One second of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,23 +44,23 @@ pub fn latency_throughput(found: &Found, slo: &Slo) -> Chart {
     });
     let targets = slo.targets().iter().map(|&(percentile, at_most)| {
         let micros = at_most.as_secs_f64() * 1e6;
-        Mark::y(micros, format!("{} within {}", name(percentile), Unit::Micros.format(micros)))
+        Mark::y(micros, format!("{} within {}", name(percentile), AxisUnit::Micros.format(micros)))
     });
-    let rate = Unit::Count.format(found.rate.value);
+    let rate = AxisUnit::Count.format(found.rate.value);
     let found_label = match found.limit {
-        Limit::Client => format!("client limited at {rate}"),
-        Limit::Highest => format!("highest tried {rate}"),
-        Limit::Server => format!("highest {rate}"),
-        Limit::Lowest => "no rate keeps the target".to_owned(),
+        LimitedBy::Client => format!("client limited at {rate}"),
+        LimitedBy::Highest => format!("highest tried {rate}"),
+        LimitedBy::Server => format!("highest {rate}"),
+        LimitedBy::Lowest => "no rate keeps the target".to_owned(),
     };
     let knee = found
         .knee
-        .map(|knee| Mark::x(knee.rate.value, format!("knee {}", Unit::Count.format(knee.rate.value))));
+        .map(|knee| Mark::x(knee.rate.value, format!("knee {}", AxisUnit::Count.format(knee.rate.value))));
     Chart {
         title: "Response time against rate".to_owned(),
         description: format!("Response times rise with the offered rate; {found_label} requests a second"),
-        x: Axis::linear("offered, requests a second", Unit::Count),
-        y: Axis::log("response time", Unit::Micros),
+        x: Axis::linear("offered, requests a second", AxisUnit::Count),
+        y: Axis::log("response time", AxisUnit::Micros),
         series: series.collect(),
         marks: targets.chain(knee).chain([Mark::x(found.rate.value, found_label)]).collect(),
     }
@@ -75,7 +75,7 @@ pub fn percentiles(distributions: &[(String, Vec<(f64, f64)>)]) -> Chart {
         description: "Each further tick leaves out a tenth of the requests that the one before left out"
             .to_owned(),
         x: Axis::percentiles("percentile of requests"),
-        y: Axis::log("response time", Unit::Micros),
+        y: Axis::log("response time", AxisUnit::Micros),
         series: distributions.iter().map(|(name, points)| Series::line(name, points.clone())).collect(),
         marks: Vec::new(),
     }
@@ -89,7 +89,7 @@ pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
     let over_time = |title: &str, description: &str, y: Axis, series: Vec<Series>| Chart {
         title: title.to_owned(),
         description: description.to_owned(),
-        x: Axis::linear("time", Unit::Seconds),
+        x: Axis::linear("time", AxisUnit::Seconds),
         y,
         series,
         marks: Vec::new(),
@@ -98,7 +98,7 @@ pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
         over_time(
             "Rate over time",
             "Requests offered and answered in each second",
-            Axis::linear("requests a second", Unit::Count),
+            Axis::linear("requests a second", AxisUnit::Count),
             vec![
                 line("answered", |second| Some(second.achieved)),
                 line("offered", |second| Some(second.offered)),
@@ -107,7 +107,7 @@ pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
         over_time(
             "Response time over time",
             "Median, 99th percentile and slowest request of each second",
-            Axis::log("response time", Unit::Micros),
+            Axis::log("response time", AxisUnit::Micros),
             vec![
                 line("p50", |second| Some(second.p50_us)),
                 line("p99", |second| Some(second.p99_us)),
@@ -122,7 +122,7 @@ pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
         .collect();
     if !seen.is_empty() {
         let title = "Processor time over time";
-        let axis = Axis::linear("processor time, 100 % is one core", Unit::Percent);
+        let axis = Axis::linear("processor time, 100 % is one core", AxisUnit::Percent);
         charts.push(over_time(title, "Processor time in each second", axis, seen));
     }
     charts
@@ -131,7 +131,7 @@ pub fn time_series(seconds: &[Second]) -> Vec<Chart> {
 /// Charts resident memory against keys.
 ///
 /// The chart shows the measurements, the fit, and its forecast up to `n_keys` with its interval.
-pub fn memory(samples: &[MemorySample], fit: &memory::Fit, n_keys: u64) -> Chart {
+pub fn memory(samples: &[MemorySample], fit: &memory::MemoryFit, n_keys: u64) -> Chart {
     const N_POINTS: u64 = 240;
     let measured = |sample: &MemorySample| {
         (sample.keys.iter().map(|(_, count)| *count as f64).sum(), sample.resident_bytes as f64)
@@ -145,12 +145,12 @@ pub fn memory(samples: &[MemorySample], fit: &memory::Fit, n_keys: u64) -> Chart
         .map(|forecast| (forecast.n_keys, forecast.resident_bytes.low, forecast.worst_bytes))
         .collect();
     let last = fit.forecast(n_keys);
-    let needed = Unit::Bytes.format(last.resident_bytes.value);
+    let needed = AxisUnit::Bytes.format(last.resident_bytes.value);
     Chart {
         title: "Resident memory against keys".to_owned(),
-        description: format!("{} keys are expected to need {needed}", Unit::Count.format(last.n_keys)),
-        x: Axis::linear("keys", Unit::Count),
-        y: Axis::linear("resident memory", Unit::Bytes),
+        description: format!("{} keys are expected to need {needed}", AxisUnit::Count.format(last.n_keys)),
+        x: Axis::linear("keys", AxisUnit::Count),
+        y: Axis::linear("resident memory", AxisUnit::Bytes),
         series: vec![
             Series::dashed("fit, up to the worst moment", line).with_band(band),
             Series::points("measured", samples.iter().map(measured).collect()),
@@ -162,7 +162,7 @@ pub fn memory(samples: &[MemorySample], fit: &memory::Fit, n_keys: u64) -> Chart
 /// Charts throughput against a count of threads, connections or nodes.
 ///
 /// The chart shows the measurements, and the law up to `most`.
-pub fn scalability(points: &[(f64, f64)], fit: &usl::Fit, most: f64, counted: &str) -> Chart {
+pub fn scalability(points: &[(f64, f64)], fit: &usl::UslFit, most: f64, counted: &str) -> Chart {
     const N_POINTS: usize = 120;
     let (least, measured) = fit.measured;
     let least = least.min(1.0);
@@ -172,15 +172,15 @@ pub fn scalability(points: &[(f64, f64)], fit: &usl::Fit, most: f64, counted: &s
     let line = counts.iter().map(|&n| (n, fit.at(n).value)).collect();
     let band = counts.iter().map(|&n| (n, fit.at(n))).map(|(n, at)| (n, at.low, at.high)).collect();
     let peak = fit.peak().filter(|peak| peak.n.value <= most);
-    let peak_label = |n: f64| format!("peak at {}", Unit::Count.format((n * 10.0).round() / 10.0));
+    let peak_label = |n: f64| format!("peak at {}", AxisUnit::Count.format((n * 10.0).round() / 10.0));
     Chart {
         title: format!("Throughput against {counted}"),
         description: match peak {
             Some(peak) => format!("Throughput is greatest at {:.0} {counted}", peak.n.value),
             None => format!("Throughput rises up to {most:.0} {counted}"),
         },
-        x: Axis::linear(counted, Unit::Count),
-        y: Axis::linear("requests a second", Unit::Count),
+        x: Axis::linear(counted, AxisUnit::Count),
+        y: Axis::linear("requests a second", AxisUnit::Count),
         series: vec![
             Series::dashed("scalability law", line).with_band(band),
             Series::points("measured", points.to_vec()),

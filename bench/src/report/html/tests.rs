@@ -115,7 +115,7 @@ fn growth_section(random: &mut fastrand::Rng) -> Section {
             plate(charts::memory(&samples, &memory_fit, 4_000_000), "Steps are hash tables that double."),
             plate(charts::scalability(&points, &usl_fit, 32.0, "threads"), "sigma 0.04, kappa 0.0015."),
         ],
-        tables: vec![Table {
+        tables: vec![HtmlTable {
             caption: "By command".to_owned(),
             head: ["command", "rate", "p50", "p99", "p99.9", "max"].map(str::to_owned).to_vec(),
             rows: vec![
@@ -199,8 +199,8 @@ fn everything_from_outside_is_escaped() {
     let chart = Chart {
         title: hostile(),
         description: hostile(),
-        x: plot::Axis::linear(hostile(), plot::Unit::Count),
-        y: plot::Axis::linear(hostile(), plot::Unit::Count),
+        x: plot::Axis::linear(hostile(), plot::AxisUnit::Count),
+        y: plot::Axis::linear(hostile(), plot::AxisUnit::Count),
         series: vec![
             Series::line(hostile(), vec![(1.0, 2.0), (2.0, 3.0)]),
             Series::points(hostile(), vec![(1.0, 1.0)]),
@@ -217,7 +217,7 @@ fn everything_from_outside_is_escaped() {
             heading: hostile(),
             text: vec![hostile()],
             plates: vec![Plate { chart, caption: hostile() }],
-            tables: vec![Table {
+            tables: vec![HtmlTable {
                 caption: hostile(),
                 head: vec![hostile()],
                 rows: vec![vec![hostile(), hostile()]],

@@ -3,9 +3,9 @@
 use mlua::{Lua, MultiValue};
 
 use super::settings::Settings;
-use super::tokens::{Lexer, Token};
+use super::tokens::{JsonLexer, JsonToken};
 use crate::library::arguments::Arguments;
-use crate::library::builder::{Builder, Kind, MAX_DEPTH, Part};
+use crate::library::builder::{Builder, MAX_DEPTH, Part, TableKind};
 use crate::library::meter::{Meter, Work};
 use crate::library::raised::Failure;
 
@@ -22,7 +22,7 @@ pub(super) fn decode(lua: &Lua, mut arguments: Arguments, settings: Settings) ->
     }
     let mut decoder = Decoder {
         lua,
-        lexer: Lexer::new(&text, settings.decodes_invalid),
+        lexer: JsonLexer::new(&text, settings.decodes_invalid),
         builder: Builder::new(),
         kinds: Vec::new(),
         meter: Meter::new(lua),
@@ -30,17 +30,17 @@ pub(super) fn decode(lua: &Lua, mut arguments: Arguments, settings: Settings) ->
     };
     decoder.value()?;
     match decoder.token()? {
-        Token::End => Ok(decoder.builder.finish(lua)?),
+        JsonToken::End => Ok(decoder.builder.finish(lua)?),
         other => Err(decoder.unexpected("the end", &other)),
     }
 }
 
 struct Decoder<'a> {
     lua: &'a Lua,
-    lexer: Lexer<'a>,
+    lexer: JsonLexer<'a>,
     builder: Builder<'a>,
     /// The kinds of the open tables.
-    kinds: Vec<Kind>,
+    kinds: Vec<TableKind>,
     meter: Meter<'a>,
     max_depth: usize,
 }
@@ -48,13 +48,13 @@ struct Decoder<'a> {
 /// The continuation after a value.
 enum Next<'a> {
     /// Another value, which begins with this token.
-    Value(Token<'a>),
+    Value(JsonToken<'a>),
     /// The outermost value is complete.
     Done,
 }
 
 impl<'a> Decoder<'a> {
-    fn token(&mut self) -> Result<Token<'a>, Failure> {
+    fn token(&mut self) -> Result<JsonToken<'a>, Failure> {
         let before = self.lexer.position();
         let token = self.lexer.next();
         self.meter.spend(1 + ((self.lexer.position() - before) / 16) as u32)?;
@@ -62,7 +62,7 @@ impl<'a> Decoder<'a> {
     }
 
     #[cold]
-    fn unexpected(&self, expected: &str, found: &Token<'_>) -> Failure {
+    fn unexpected(&self, expected: &str, found: &JsonToken<'_>) -> Failure {
         let (found, character) = (found.name(), self.lexer.token_start() + 1);
         Failure::text(format!("Expected {expected} but found {found} at character {character}"))
     }
@@ -72,11 +72,11 @@ impl<'a> Decoder<'a> {
         let mut token = self.token()?;
         loop {
             match token {
-                Token::String(text) => self.push(Part::Text(text))?,
-                Token::Number(value) => self.push(Part::Number(value))?,
-                Token::Boolean(value) => self.push(Part::Boolean(value))?,
-                Token::Null => self.push(Part::Null)?,
-                Token::ObjectBegin | Token::ArrayBegin => match self.begin(&token)? {
+                JsonToken::String(text) => self.push(Part::Text(text))?,
+                JsonToken::Number(value) => self.push(Part::Number(value))?,
+                JsonToken::Boolean(value) => self.push(Part::Boolean(value))?,
+                JsonToken::Null => self.push(Part::Null)?,
+                JsonToken::ObjectBegin | JsonToken::ArrayBegin => match self.begin(&token)? {
                     Some(next) => {
                         token = next;
                         continue;
@@ -97,10 +97,10 @@ impl<'a> Decoder<'a> {
     }
 
     /// Opens a table. Returns the token of its first value, or `None` if it has none.
-    fn begin(&mut self, token: &Token<'_>) -> Result<Option<Token<'a>>, Failure> {
+    fn begin(&mut self, token: &JsonToken<'_>) -> Result<Option<JsonToken<'a>>, Failure> {
         let (kind, end) = match token {
-            Token::ObjectBegin => (Kind::Map, Token::ObjectEnd),
-            _ => (Kind::Array, Token::ArrayEnd),
+            JsonToken::ObjectBegin => (TableKind::Map, JsonToken::ObjectEnd),
+            _ => (TableKind::Array, JsonToken::ArrayEnd),
         };
         let depth = self.builder.depth() + 1;
         if depth > self.max_depth {
@@ -113,7 +113,7 @@ impl<'a> Decoder<'a> {
         self.kinds.push(kind);
         match self.token()? {
             first if first == end => Ok(None),
-            first if kind == Kind::Map => self.key(first).map(Some),
+            first if kind == TableKind::Map => self.key(first).map(Some),
             first => Ok(Some(first)),
         }
     }
@@ -125,11 +125,11 @@ impl<'a> Decoder<'a> {
     }
 
     /// Takes `token` as an object's key, and returns the first token of its value.
-    fn key(&mut self, token: Token<'a>) -> Result<Token<'a>, Failure> {
-        let Token::String(text) = token else { return Err(self.unexpected("object key string", &token)) };
+    fn key(&mut self, token: JsonToken<'a>) -> Result<JsonToken<'a>, Failure> {
+        let JsonToken::String(text) = token else { return Err(self.unexpected("object key string", &token)) };
         self.push(Part::Text(text))?;
         match self.token()? {
-            Token::Colon => self.token(),
+            JsonToken::Colon => self.token(),
             other => Err(self.unexpected("colon", &other)),
         }
     }
@@ -139,14 +139,16 @@ impl<'a> Decoder<'a> {
         loop {
             let Some(&kind) = self.kinds.last() else { return Ok(Next::Done) };
             match (self.token()?, kind) {
-                (Token::Comma, Kind::Array) => return self.token().map(Next::Value),
-                (Token::Comma, Kind::Map) => {
+                (JsonToken::Comma, TableKind::Array) => return self.token().map(Next::Value),
+                (JsonToken::Comma, TableKind::Map) => {
                     let token = self.token()?;
                     return self.key(token).map(Next::Value);
                 }
-                (Token::ArrayEnd, Kind::Array) | (Token::ObjectEnd, Kind::Map) => self.end()?,
-                (other, Kind::Array) => return Err(self.unexpected("comma or array end", &other)),
-                (other, Kind::Map) => return Err(self.unexpected("comma or object end", &other)),
+                (JsonToken::ArrayEnd, TableKind::Array) | (JsonToken::ObjectEnd, TableKind::Map) => {
+                    self.end()?
+                }
+                (other, TableKind::Array) => return Err(self.unexpected("comma or array end", &other)),
+                (other, TableKind::Map) => return Err(self.unexpected("comma or object end", &other)),
             }
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn encode(
 }
 
 /// A table that is being written.
-struct Level {
+struct UnwrittenTable {
     table: Table,
     rest: Rest,
     is_first: bool,
@@ -48,7 +48,7 @@ struct Encoder<'a> {
     crossing: &'a Crossing,
     settings: Settings,
     out: Vec<u8>,
-    levels: Vec<Level>,
+    levels: Vec<UnwrittenTable>,
     meter: Meter<'a>,
 }
 
@@ -166,7 +166,7 @@ impl Encoder<'_> {
             None => (b'{', Rest::Members(Pairs::after(read, is_all))),
         };
         self.out.push(bracket);
-        self.levels.push(Level { table, rest, is_first: true });
+        self.levels.push(UnwrittenTable { table, rest, is_first: true });
         Ok(())
     }
 }

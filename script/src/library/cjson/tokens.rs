@@ -6,7 +6,7 @@ use crate::library::c_numbers::read_prefix;
 
 /// A piece of JSON.
 #[derive(Debug, PartialEq)]
-pub(super) enum Token<'a> {
+pub(super) enum JsonToken<'a> {
     ObjectBegin,
     ObjectEnd,
     ArrayBegin,
@@ -22,7 +22,7 @@ pub(super) enum Token<'a> {
     Invalid(&'static str),
 }
 
-impl Token<'_> {
+impl JsonToken<'_> {
     /// Returns the name of the token in errors.
     pub(super) fn name(&self) -> &'static str {
         match self {
@@ -42,18 +42,18 @@ impl Token<'_> {
     }
 }
 
-const INVALID_NUMBER: Token<'_> = Token::Invalid("invalid number");
-const INVALID_TOKEN: Token<'_> = Token::Invalid("invalid token");
+const INVALID_NUMBER: JsonToken<'_> = JsonToken::Invalid("invalid number");
+const INVALID_TOKEN: JsonToken<'_> = JsonToken::Invalid("invalid token");
 
 /// A reader of tokens, from left to right. A zero byte outside a string ends the text.
-pub(super) struct Lexer<'a> {
+pub(super) struct JsonLexer<'a> {
     text: &'a [u8],
     at: usize,
     token_start: usize,
     reads_invalid_numbers: bool,
 }
 
-impl<'a> Lexer<'a> {
+impl<'a> JsonLexer<'a> {
     pub(super) fn new(text: &'a [u8], reads_invalid_numbers: bool) -> Self {
         Self { text, at: 0, token_start: 0, reads_invalid_numbers }
     }
@@ -72,20 +72,20 @@ impl<'a> Lexer<'a> {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    /// Reads the next token. After [`Token::End`] and [`Token::Invalid`] it does not advance.
-    pub(super) fn next(&mut self) -> Token<'a> {
+    /// Reads the next token. After [`JsonToken::End`] and [`JsonToken::Invalid`] it does not advance.
+    pub(super) fn next(&mut self) -> JsonToken<'a> {
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
         }
         self.token_start = self.at;
         let token = match self.byte(self.at) {
-            b'{' => Token::ObjectBegin,
-            b'}' => Token::ObjectEnd,
-            b'[' => Token::ArrayBegin,
-            b']' => Token::ArrayEnd,
-            b',' => Token::Comma,
-            b':' => Token::Colon,
-            0 => return Token::End,
+            b'{' => JsonToken::ObjectBegin,
+            b'}' => JsonToken::ObjectEnd,
+            b'[' => JsonToken::ArrayBegin,
+            b']' => JsonToken::ArrayEnd,
+            b',' => JsonToken::Comma,
+            b':' => JsonToken::Colon,
+            0 => return JsonToken::End,
             b'"' => return self.string(),
             b'-' | b'0'..=b'9' => return self.number(),
             _ => return self.word(),
@@ -94,25 +94,25 @@ impl<'a> Lexer<'a> {
         token
     }
 
-    fn number(&mut self) -> Token<'a> {
+    fn number(&mut self) -> JsonToken<'a> {
         if !self.reads_invalid_numbers && is_invalid_number(&self.text[self.at..]) {
             return INVALID_NUMBER;
         }
         match read_prefix(&self.text[self.at..]) {
             Some((value, length)) => {
                 self.at += length;
-                Token::Number(value)
+                JsonToken::Number(value)
             }
             None => INVALID_NUMBER,
         }
     }
 
-    fn word(&mut self) -> Token<'a> {
+    fn word(&mut self) -> JsonToken<'a> {
         let rest = &self.text[self.at..];
         let (token, length) = match rest {
-            [b't', b'r', b'u', b'e', ..] => (Token::Boolean(true), 4),
-            [b'f', b'a', b'l', b's', b'e', ..] => (Token::Boolean(false), 5),
-            [b'n', b'u', b'l', b'l', ..] => (Token::Null, 4),
+            [b't', b'r', b'u', b'e', ..] => (JsonToken::Boolean(true), 4),
+            [b'f', b'a', b'l', b's', b'e', ..] => (JsonToken::Boolean(false), 5),
+            [b'n', b'u', b'l', b'l', ..] => (JsonToken::Null, 4),
             [b'i' | b'I' | b'n' | b'N' | b'+', ..]
                 if self.reads_invalid_numbers && is_invalid_number(rest) =>
             {
@@ -124,20 +124,20 @@ impl<'a> Lexer<'a> {
         token
     }
 
-    fn string(&mut self) -> Token<'a> {
+    fn string(&mut self) -> JsonToken<'a> {
         self.at += 1;
         let start = self.at;
         self.skip_plain();
         if self.byte(self.at) == b'"' {
             self.at += 1;
-            return Token::String(Cow::Borrowed(&self.text[start..self.at - 1]));
+            return JsonToken::String(Cow::Borrowed(&self.text[start..self.at - 1]));
         }
         let mut value = self.text[start..self.at].to_vec();
         loop {
             match self.byte(self.at) {
                 b'"' => {
                     self.at += 1;
-                    return Token::String(Cow::Owned(value));
+                    return JsonToken::String(Cow::Owned(value));
                 }
                 0 => return self.wrong("unexpected end of string"),
                 b'\\' => {
@@ -160,9 +160,9 @@ impl<'a> Lexer<'a> {
         self.at += memchr::memchr3(b'"', b'\\', 0, rest).unwrap_or(rest.len());
     }
 
-    fn wrong(&mut self, reason: &'static str) -> Token<'a> {
+    fn wrong(&mut self, reason: &'static str) -> JsonToken<'a> {
         self.token_start = self.at;
-        Token::Invalid(reason)
+        JsonToken::Invalid(reason)
     }
 
     fn escape(&mut self, value: &mut Vec<u8>) -> Result<(), &'static str> {

@@ -7,8 +7,8 @@ use std::ffi::c_int;
 
 use mlua::{Function, Lua, ffi, lua_State};
 
-use super::unpack::{Item, Reader, refusal_of_key};
-use crate::library::builder::{self, Kind, Part};
+use super::unpack::{PackedItem, Reader, refusal_of_key};
+use crate::library::builder::{self, Part, TableKind};
 use crate::stack::Stack;
 
 /// The longest data that is short. Meanwhile the host is not asked whether to continue.
@@ -80,18 +80,18 @@ fn put_next(stack: Stack<'_>, reader: &mut Reader<'_>, depth: usize) -> Option<(
     }
     // An item only borrows from the data, and an error is dropped before anything raises.
     match reader.item().ok()? {
-        Item::Value(part) => builder::push(stack, &part),
-        Item::Table(kind, n_values) => {
+        PackedItem::Value(part) => builder::push(stack, &part),
+        PackedItem::Table(kind, n_values) => {
             let depth = depth.checked_sub(1)?;
             builder::push(stack, &Part::Open);
             match kind {
-                Kind::Array => {
+                TableKind::Array => {
                     for n in 1..=n_values {
                         put_next(stack, reader, depth)?;
                         stack.set_element(-2, n as c_int);
                     }
                 }
-                Kind::Map => {
+                TableKind::Map => {
                     for _ in 0..n_values / 2 {
                         put_key(stack, reader, depth)?;
                         put_next(stack, reader, depth)?;
@@ -107,7 +107,7 @@ fn put_next(stack: Stack<'_>, reader: &mut Reader<'_>, depth: usize) -> Option<(
 /// Puts the next value on the stack, unless it is not allowed as a key. Raises.
 fn put_key(stack: Stack<'_>, reader: &mut Reader<'_>, depth: usize) -> Option<()> {
     let mut ahead = Reader { rest: reader.rest };
-    if let Item::Value(part) = ahead.item().ok()?
+    if let PackedItem::Value(part) = ahead.item().ok()?
         && refusal_of_key(&part).is_some()
     {
         return None;

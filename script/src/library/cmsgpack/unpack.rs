@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mlua::{Lua, MultiValue, Value};
 
 use crate::library::arguments::Arguments;
-use crate::library::builder::{Builder, Kind, MAX_DEPTH, Part};
+use crate::library::builder::{Builder, MAX_DEPTH, Part, TableKind};
 use crate::library::meter::{Meter, Work};
 use crate::library::raised::Failure;
 
@@ -77,16 +77,16 @@ fn unpack_some(lua: &Lua, mut arguments: Arguments, limit: i64, offset: i64) -> 
 }
 
 /// The meaning of a value's first bytes.
-pub(super) enum Item<'a> {
+pub(super) enum PackedItem<'a> {
     /// A value that is no table.
     Value(Part<'a>),
     /// A table, with the number of values that follow, keys included.
-    Table(Kind, usize),
+    Table(TableKind, usize),
 }
 
 /// A table that is being read.
-struct Level {
-    kind: Kind,
+struct UnreadTable {
+    kind: TableKind,
     /// The number of values that it still needs. An announced count allocates nothing.
     n_left: usize,
     /// The reason why the last key is not allowed. Lua complains when the key's value is assigned.
@@ -97,7 +97,7 @@ struct Unpacker<'a> {
     lua: &'a Lua,
     data: Reader<'a>,
     builder: Builder<'a>,
-    levels: Vec<Level>,
+    levels: Vec<UnreadTable>,
     meter: Meter<'a>,
 }
 
@@ -119,8 +119,8 @@ impl<'a> Unpacker<'a> {
         loop {
             self.meter.spend(1)?;
             let part = match self.data.item()? {
-                Item::Value(part) => part,
-                Item::Table(kind, n_values) => {
+                PackedItem::Value(part) => part,
+                PackedItem::Table(kind, n_values) => {
                     self.open(kind, n_values)?;
                     if n_values > 0 {
                         continue;
@@ -138,15 +138,15 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    fn open(&mut self, kind: Kind, n_values: usize) -> Result<(), Failure> {
+    fn open(&mut self, kind: TableKind, n_values: usize) -> Result<(), Failure> {
         if self.builder.depth() == MAX_DEPTH {
             return Err(Failure::fixed(match kind {
-                Kind::Array => "stack overflow (in function mp_decode_to_lua_array)",
-                Kind::Map => TOO_MANY_VALUES,
+                TableKind::Array => "stack overflow (in function mp_decode_to_lua_array)",
+                TableKind::Map => TOO_MANY_VALUES,
             }));
         }
         self.builder.open(self.lua, kind)?;
-        self.levels.push(Level { kind, n_left: n_values, bad_key: None });
+        self.levels.push(UnreadTable { kind, n_left: n_values, bad_key: None });
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl<'a> Unpacker<'a> {
     fn put(&mut self, mut part: Part<'a>) -> Result<Option<bool>, Failure> {
         loop {
             if let Some(level) = self.levels.last_mut() {
-                let is_key = level.kind == Kind::Map && level.n_left.is_multiple_of(2);
+                let is_key = level.kind == TableKind::Map && level.n_left.is_multiple_of(2);
                 level.n_left -= 1;
                 if is_key {
                     level.bad_key = refusal_of_key(&part);
@@ -186,17 +186,17 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads a value's first bytes, or all of it if it is no table.
-    pub fn item(&mut self) -> Result<Item<'a>, Failure> {
+    pub fn item(&mut self) -> Result<PackedItem<'a>, Failure> {
         let tag = self.take(1)?[0];
         Ok(match tag {
             0..=0x7f | 0xe0..=0xff => whole(i64::from(tag as i8)),
-            0x80..=0x8f => Item::Table(Kind::Map, 2 * usize::from(tag & 0xf)),
-            0x90..=0x9f => Item::Table(Kind::Array, usize::from(tag & 0xf)),
+            0x80..=0x8f => PackedItem::Table(TableKind::Map, 2 * usize::from(tag & 0xf)),
+            0x90..=0x9f => PackedItem::Table(TableKind::Array, usize::from(tag & 0xf)),
             0xa0..=0xbf => text(self.take(usize::from(tag & 0x1f))?),
-            0xc0 => Item::Value(Part::Nil),
-            0xc2 | 0xc3 => Item::Value(Part::Boolean(tag == 0xc3)),
-            0xca => Item::Value(Part::Number(f64::from(f32::from_bits(self.unsigned(4)? as u32)))),
-            0xcb => Item::Value(Part::Number(f64::from_bits(self.unsigned(8)?))),
+            0xc0 => PackedItem::Value(Part::Nil),
+            0xc2 | 0xc3 => PackedItem::Value(Part::Boolean(tag == 0xc3)),
+            0xca => PackedItem::Value(Part::Number(f64::from(f32::from_bits(self.unsigned(4)? as u32)))),
+            0xcb => PackedItem::Value(Part::Number(f64::from_bits(self.unsigned(8)?))),
             0xcc => whole(self.unsigned(1)? as i64),
             0xcd => whole(self.unsigned(2)? as i64),
             0xce => whole(self.unsigned(4)? as i64),
@@ -208,10 +208,10 @@ impl<'a> Reader<'a> {
             0xd9 => self.string(1)?,
             0xda => self.string(2)?,
             0xdb => self.string(4)?,
-            0xdc => Item::Table(Kind::Array, self.unsigned(2)? as usize),
-            0xdd => Item::Table(Kind::Array, self.unsigned(4)? as usize),
-            0xde => Item::Table(Kind::Map, 2 * self.unsigned(2)? as usize),
-            0xdf => Item::Table(Kind::Map, 2 * self.unsigned(4)? as usize),
+            0xdc => PackedItem::Table(TableKind::Array, self.unsigned(2)? as usize),
+            0xdd => PackedItem::Table(TableKind::Array, self.unsigned(4)? as usize),
+            0xde => PackedItem::Table(TableKind::Map, 2 * self.unsigned(2)? as usize),
+            0xdf => PackedItem::Table(TableKind::Map, 2 * self.unsigned(4)? as usize),
             0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => return Err(Failure::fixed("Bad data format in input.")),
         })
     }
@@ -229,18 +229,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string after its length, which has `n_bytes`.
-    fn string(&mut self, n_bytes: usize) -> Result<Item<'a>, Failure> {
+    fn string(&mut self, n_bytes: usize) -> Result<PackedItem<'a>, Failure> {
         let length = self.unsigned(n_bytes)? as usize;
         self.take(length).map(text)
     }
 }
 
-fn whole<'a>(value: i64) -> Item<'a> {
-    Item::Value(Part::Number(value as f64))
+fn whole<'a>(value: i64) -> PackedItem<'a> {
+    PackedItem::Value(Part::Number(value as f64))
 }
 
-fn text(text: &[u8]) -> Item<'_> {
-    Item::Value(Part::Text(Cow::Borrowed(text)))
+fn text(text: &[u8]) -> PackedItem<'_> {
+    PackedItem::Value(Part::Text(Cow::Borrowed(text)))
 }
 
 pub(super) fn refusal_of_key(key: &Part<'_>) -> Option<&'static str> {

@@ -45,7 +45,7 @@ pub(super) fn is_special(byte: u8) -> bool {
 
 /// One item of a pattern.
 #[derive(Clone, Copy)]
-pub(super) enum Item<'a> {
+pub(super) enum PatternItem<'a> {
     Any,
     Byte(u8),
     Class(u8),
@@ -61,7 +61,7 @@ pub(super) enum Item<'a> {
 /// The table has an entry for each of the 256 bytes.
 const TABLE_FROM: usize = 64;
 
-impl<'a> Item<'a> {
+impl<'a> PatternItem<'a> {
     /// Reads the item of `pattern` from `item` to `end`.
     #[inline]
     pub(super) fn new(pattern: &'a [u8], item: usize, end: usize) -> Self {

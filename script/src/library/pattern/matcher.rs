@@ -4,7 +4,7 @@
 //! leaves at most one choice there. So the stack never grows beyond the pattern's length, whatever the
 //! subject is.
 
-use super::class::{self, Item};
+use super::class::{self, PatternItem};
 use crate::library::meter::Work;
 
 /// The most captures of a pattern.
@@ -191,7 +191,7 @@ impl<'a> Matcher<'a> {
                 _ => {}
             }
             let rest = self.item_end(item, work)?;
-            let single = Item::new(self.pattern, item, rest);
+            let single = PatternItem::new(self.pattern, item, rest);
             match self.byte(rest) {
                 b'?' => return self.optional(at, single, rest + 1),
                 b'*' => return self.longest(at, at, single, rest + 1, work),
@@ -269,7 +269,7 @@ impl<'a> Matcher<'a> {
             return Err(Fault::Pattern("missing '[' after '%f' in pattern"));
         }
         let rest = self.item_end(item, work)?;
-        let set = Item::new(self.pattern, item, rest);
+        let set = PatternItem::new(self.pattern, item, rest);
         let before = at.checked_sub(1).map_or(0, |before| self.subject[before]);
         let after = self.subject.get(at).copied().unwrap_or(0);
         Ok(if !set.matches(before) && set.matches(after) { Step::Next(at, rest) } else { Step::Fail })
@@ -297,7 +297,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// Takes the item if it matches, and leaves the choice to continue without it.
-    fn optional<S>(&mut self, at: usize, item: Item<'_>, rest: usize) -> Result<Step, Fault<S>> {
+    fn optional<S>(&mut self, at: usize, item: PatternItem<'_>, rest: usize) -> Result<Step, Fault<S>> {
         if self.subject.get(at).is_some_and(|byte| item.matches(*byte)) {
             self.push(Choice::Skip { at, rest }, at + 1, rest)
         } else {
@@ -312,7 +312,7 @@ impl<'a> Matcher<'a> {
         &mut self,
         at: usize,
         shortest: usize,
-        item: Item<'_>,
+        item: PatternItem<'_>,
         rest: usize,
         work: &mut W,
     ) -> Result<Step, Fault<W::Stop>> {
@@ -361,8 +361,10 @@ impl<'a> Matcher<'a> {
         work: &mut W,
     ) -> Result<Option<(usize, usize)>, Fault<W::Stop>> {
         let rest = self.item_end(item, work)?;
-        let matches =
-            self.subject.get(at).is_some_and(|byte| Item::new(self.pattern, item, rest).matches(*byte));
+        let matches = self
+            .subject
+            .get(at)
+            .is_some_and(|byte| PatternItem::new(self.pattern, item, rest).matches(*byte));
         if !matches {
             return Ok(None);
         }

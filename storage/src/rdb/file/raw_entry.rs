@@ -8,7 +8,7 @@ use crate::{
     kinds,
     lru::{Access, AccessPolicy, idle_seconds},
     rdb::{
-        Flaw, Made, Making, Malformed, Parts, Reader, Stop, Unfinished,
+        Flaw, Made, Making, Malformed, Reader, Stop, Unfinished, ValueParts,
         apart::Apart,
         codes::{encoded, opcode},
         lzf::Compressor,
@@ -138,7 +138,7 @@ impl Compressing<'_, '_> {
     }
 }
 
-impl Parts for Compressing<'_, '_> {
+impl ValueParts for Compressing<'_, '_> {
     fn len(&mut self) -> Result<u64, Stop> {
         self.walker.len()
     }

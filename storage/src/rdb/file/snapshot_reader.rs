@@ -13,7 +13,7 @@ use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_W
 use crate::{
     kinds,
     rdb::{
-        CHECKSUM, Malformed, Parts, Reader, Stop, VERSION_MAX,
+        CHECKSUM, Malformed, Reader, Stop, VERSION_MAX, ValueParts,
         apart::{self, Apart, Filling, LongString},
         codes::{encoded, module, opcode, types},
         walk::{Elements, Walker},
@@ -166,7 +166,7 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 /// The places of the parts of a record, from the record's beginning on.
-enum Record {
+enum RecordParts {
     Aux(Range<usize>, Range<usize>),
     Library(Range<usize>),
     Select(u64),
@@ -294,7 +294,7 @@ impl<R: Read> SnapshotReader<R> {
                 Err(missing) => return Err(self.missing(walker.at(), missing)),
             }
         };
-        if let Record::End = record {
+        if let RecordParts::End = record {
             return self.end();
         }
         let bytes = &self.buffer[at..self.n_given];
@@ -306,7 +306,7 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     /// The part of the next entry before its value, if the value may be divided after these elements.
-    fn head_of_part(&self, elements: &Elements) -> Option<(Head, usize)> {
+    fn head_of_part(&self, elements: &Elements) -> Option<(EntryHead, usize)> {
         let bytes = &self.buffer[self.n_given..];
         let mut walker = Walker::setting_apart(bytes, self.apart.len());
         let first = walker.byte().ok()?;
@@ -323,7 +323,7 @@ impl<R: Read> SnapshotReader<R> {
     /// left in the buffer is an entry with the others.
     fn take_part(
         &mut self,
-        (head, value_at): (Head, usize),
+        (head, value_at): (EntryHead, usize),
         elements: &Elements,
         offset: u64,
     ) -> RawEntry<'_> {
@@ -339,7 +339,7 @@ impl<R: Read> SnapshotReader<R> {
         self.n_summed = base + count_at + n_left.len();
         self.n_apart_bytes += end - count_at - n_left.len();
         self.buffer.splice(base + count_at..base + end, n_left);
-        let Head { deadline, recency, value_type, key } = head;
+        let EntryHead { deadline, recency, value_type, key } = head;
         let key = Reader::new(&self.buffer[base..][key]).string().expect("it was walked over");
         let (value, apart) = (&self.part[..], &self.apart[..]);
         RawEntry { key, deadline, recency, value_type, value, apart, is_part: true, offset }
@@ -480,19 +480,19 @@ impl<R: Read> SnapshotReader<R> {
 }
 
 /// Finds the next record and the places of its parts.
-fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
+fn record(walker: &mut Walker<'_>, version: u16) -> Result<RecordParts, Missing> {
     let first = walker.byte()?;
     Ok(match first {
-        opcode::AUX => Record::Aux(string(walker)?, string(walker)?),
-        opcode::LIBRARY => Record::Library(string(walker)?),
+        opcode::AUX => RecordParts::Aux(string(walker)?, string(walker)?),
+        opcode::LIBRARY => RecordParts::Library(string(walker)?),
         opcode::LIBRARY_EARLY => return Err(Missing::Problem(Problem::EarlyLibrary)),
-        opcode::SELECT => Record::Select(walker.len()?),
-        opcode::SIZES => Record::Sizes(walker.len()?, walker.len()?),
+        opcode::SELECT => RecordParts::Select(walker.len()?),
+        opcode::SIZES => RecordParts::Sizes(walker.len()?, walker.len()?),
         opcode::SLOT_INFO => {
             for _ in 0..3 {
                 walker.len()?;
             }
-            Record::Other
+            RecordParts::Other
         }
         opcode::MODULE_AUX => {
             let id = walker.len()?;
@@ -501,22 +501,22 @@ fn record(walker: &mut Walker<'_>, version: u16) -> Result<Record, Missing> {
             if walker.len()? != module::END {
                 return Err(Missing::Problem(Problem::Module(module_name(id))));
             }
-            Record::Other
+            RecordParts::Other
         }
-        opcode::END => Record::End,
-        _ => Record::Entry(entry(walker, first, version)?),
+        opcode::END => RecordParts::End,
+        _ => RecordParts::Entry(entry(walker, first, version)?),
     })
 }
 
 /// The part of an entry before its value.
-struct Head {
+struct EntryHead {
     deadline: Option<Deadline>,
     recency: Option<Recency>,
     value_type: u8,
     key: Range<usize>,
 }
 
-fn head(walker: &mut Walker<'_>, first: u8) -> Result<Head, Stop> {
+fn head(walker: &mut Walker<'_>, first: u8) -> Result<EntryHead, Stop> {
     let (mut next, mut deadline, mut recency) = (first, None, None);
     let value_type = loop {
         match next {
@@ -531,11 +531,11 @@ fn head(walker: &mut Walker<'_>, first: u8) -> Result<Head, Stop> {
         }
         next = walker.byte()?;
     };
-    Ok(Head { deadline, recency, value_type, key: string(walker)? })
+    Ok(EntryHead { deadline, recency, value_type, key: string(walker)? })
 }
 
 fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts, Missing> {
-    let Head { deadline, recency, value_type, key } = head(walker, first)?;
+    let EntryHead { deadline, recency, value_type, key } = head(walker, first)?;
     let start = walker.at();
     let is_theirs = version == VERSION_OF_VALKEY && value_type > types::STREAM_3;
     let walked = if is_theirs { None } else { kinds::walk_dump(value_type, walker) };
@@ -561,25 +561,27 @@ fn string(walker: &mut Walker<'_>) -> Result<Range<usize>, Stop> {
 }
 
 /// Returns a record with its strings; `None` if one of them is invalid.
-fn item<'a>(record: Record, bytes: &'a [u8], apart: &'a [Apart], offset: u64) -> Option<Item<'a>> {
+fn item<'a>(record: RecordParts, bytes: &'a [u8], apart: &'a [Apart], offset: u64) -> Option<Item<'a>> {
     let text = |range: Range<usize>| Reader::with_apart(&bytes[range], apart).string();
     Some(match record {
-        Record::Aux(name, value) => Item::Aux(text(name)?, text(value)?),
-        Record::Library(code) => Item::Library(text(code)?),
-        Record::Select(db) => Item::Select(db),
-        Record::Sizes(n_keys, n_deadlines) => Item::Sizes(n_keys, n_deadlines),
-        Record::Other => Item::Other,
-        Record::Entry(EntryParts { deadline, recency, value_type, key, value }) => Item::Entry(RawEntry {
-            key: text(key)?,
-            deadline,
-            recency,
-            value_type,
-            value: &bytes[value],
-            apart,
-            is_part: false,
-            offset,
-        }),
-        Record::End => unreachable!("the end is no item with strings"),
+        RecordParts::Aux(name, value) => Item::Aux(text(name)?, text(value)?),
+        RecordParts::Library(code) => Item::Library(text(code)?),
+        RecordParts::Select(db) => Item::Select(db),
+        RecordParts::Sizes(n_keys, n_deadlines) => Item::Sizes(n_keys, n_deadlines),
+        RecordParts::Other => Item::Other,
+        RecordParts::Entry(EntryParts { deadline, recency, value_type, key, value }) => {
+            Item::Entry(RawEntry {
+                key: text(key)?,
+                deadline,
+                recency,
+                value_type,
+                value: &bytes[value],
+                apart,
+                is_part: false,
+                offset,
+            })
+        }
+        RecordParts::End => unreachable!("the end is no item with strings"),
     })
 }
 

@@ -75,14 +75,14 @@ type Known = (u64, Digest, Option<Deadline>, Option<Recency>);
 
 /// The contents of a file, with all values built.
 #[derive(Debug, Default, PartialEq)]
-struct Contents {
+struct FileContents {
     entries: BTreeMap<Vec<u8>, Known>,
     others: Vec<String>,
 }
 
-fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<Contents, FileError> {
+fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<FileContents, FileError> {
     let mut reader = SnapshotReader::new(source, total, true)?;
-    let (mut contents, mut db) = (Contents::default(), 0);
+    let (mut contents, mut db) = (FileContents::default(), 0);
     loop {
         match reader.next_item()? {
             Item::Select(selected) => db = selected,
@@ -102,7 +102,7 @@ fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<Co
     }
 }
 
-fn read_all(keyspace: &Keyspace, bytes: &[u8]) -> Result<Contents, FileError> {
+fn read_all(keyspace: &Keyspace, bytes: &[u8]) -> Result<FileContents, FileError> {
     read(keyspace, bytes, Some(bytes.len() as u64))
 }
 
