@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The shards that a command may use.
-pub enum Access<'a, 'h> {
+pub enum ShardAccess<'a, 'h> {
     /// None: it uses no key.
     None,
     /// The shards that are held for it.
@@ -39,12 +39,12 @@ pub enum Access<'a, 'h> {
     Detached(&'a mut Shard),
 }
 
-impl<'h> Access<'_, 'h> {
+impl<'h> ShardAccess<'_, 'h> {
     /// The held shards, if there are any.
     pub fn held(&mut self) -> Option<&mut Held<'h, Job>> {
         match self {
-            Access::Held(held) => Some(held),
-            Access::None | Access::Detached(_) => None,
+            ShardAccess::Held(held) => Some(held),
+            ShardAccess::None | ShardAccess::Detached(_) => None,
         }
     }
 
@@ -66,7 +66,7 @@ pub struct Call<'a, 'h> {
     /// The client's session.
     pub session: &'a mut Session,
     /// The shards that it may use.
-    pub access: Access<'a, 'h>,
+    pub access: ShardAccess<'a, 'h>,
     /// The command's time.
     pub now: Millis,
     /// The thread that runs it.
@@ -122,7 +122,7 @@ impl<'a> Call<'a, '_> {
             table,
             server,
             session,
-            access: Access::None,
+            access: ShardAccess::None,
             now,
             thread,
             stats: thread.stats(),
@@ -157,7 +157,7 @@ impl Call<'_, '_> {
     /// Returns the shard of a key of the command, with another database selected.
     pub fn shard_in(&mut self, key: &Key<'_>, db: Db) -> &mut Shard {
         let shard = match &mut self.access {
-            Access::Detached(shard) => shard,
+            ShardAccess::Detached(shard) => shard,
             access => access.expect_held().shard(key.routed.shard),
         };
         shard.begin(db, self.now);

@@ -1,8 +1,8 @@
 //! The text of INFO.
 //!
-//! Fields have the names and the order of Redis 7.4. Those of features that are not there are left out,
-//! unless monitoring agents look for them: then they say what is true of a server without the feature.
-//! Most fields are rows of [`metrics`].
+//! Fields have the names and the order of Redis 7.4. Fields of missing features are omitted, unless
+//! monitoring agents read them. Their values are then those of a server without the feature. Most fields are
+//! rows of [`metrics`].
 
 use std::fmt::Write;
 
@@ -15,16 +15,16 @@ use crate::{
     telemetry::split::Phase,
 };
 
-/// When a section is shown.
+/// The requests that show a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
-    /// By `INFO` alone.
+    /// `INFO` without arguments.
     ByDefault,
-    /// By `INFO all`.
+    /// `INFO all`.
     WithAll,
-    /// By `INFO everything`, and by default, as modules may be of interest to anyone.
+    /// `INFO everything`, and by default, because any client may read about modules.
     WithModules,
-    /// By its name only.
+    /// Its name only.
     ByName,
 }
 
@@ -32,19 +32,19 @@ struct Section {
     name: &'static str,
     title: &'static str,
     shown: Shown,
-    fields: Fields,
+    fields: SectionFields,
 }
 
 /// The fields of a section.
 #[derive(Clone, Copy)]
-enum Fields {
+enum SectionFields {
     /// Each has a row.
     Rows(&'static [Metric]),
     /// Their number varies.
     Written(fn(&Server, &mut Text<'_>)),
 }
 
-use Fields::{Rows, Written};
+use SectionFields::{Rows, Written};
 
 const SECTIONS: &[Section] = &[
     section("server", "Server", Shown::ByDefault, Rows(metrics::SERVER)),
@@ -64,11 +64,11 @@ const SECTIONS: &[Section] = &[
     section("debug", "Debug", Shown::ByName, Rows(metrics::DEBUG)),
 ];
 
-const fn section(name: &'static str, title: &'static str, shown: Shown, fields: Fields) -> Section {
+const fn section(name: &'static str, title: &'static str, shown: Shown, fields: SectionFields) -> Section {
     Section { name, title, shown, fields }
 }
 
-/// The sections that are asked for, in a fixed order; the usual ones if nothing is named.
+/// Returns the named sections in a fixed order; without names, the default ones.
 pub fn text<'a>(
     table: &CommandTable,
     server: &Server,
@@ -102,7 +102,7 @@ fn asks_for(name: &[u8], section: &Section) -> bool {
     }
 }
 
-/// Sections and fields.
+/// Writes sections and fields.
 struct Text<'t> {
     table: &'t CommandTable,
     written: String,

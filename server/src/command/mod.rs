@@ -63,7 +63,7 @@ pub(crate) use acl::{
     count_denial, entry_of, error_in_script, error_in_transaction, note_denial, note_refused_certificate,
 };
 pub(crate) use admin::{NOT_LOGGED, turns_log_on, write_synced};
-pub use call::{Access, Call, GaveUp};
+pub use call::{Call, GaveUp, ShardAccess};
 pub(crate) use client::{UNBLOCKED, describe as describe_client};
 pub(crate) use handshake::rest_after;
 pub(crate) use libraries::{add_libraries, replace_libraries};

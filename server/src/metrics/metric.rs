@@ -13,14 +13,14 @@ use crate::telemetry::stats::{Count, ThreadStats};
 pub struct Metric {
     /// The name of the field; none if INFO does not show the figure.
     pub field: Option<&'static str>,
-    source: Source,
+    source: FigureSource,
     /// Its form in Prometheus, if it has one.
     pub shown: Option<Prometheus>,
 }
 
 /// The source of a figure.
 #[derive(Clone, Copy)]
-enum Source {
+enum FigureSource {
     /// The same text for ever.
     Fixed(&'static str),
     /// The sum of a counter over all threads.
@@ -72,22 +72,22 @@ impl MetricType {
 
 /// A figure with a field in INFO and a value from the server's state.
 pub(super) const fn figure(field: &'static str, read: fn(&Readings<'_>) -> Figure) -> Metric {
-    Metric { field: Some(field), source: Source::Read(read), shown: None }
+    Metric { field: Some(field), source: FigureSource::Read(read), shown: None }
 }
 
 /// A figure that is the sum of a counter over all threads.
 pub(super) const fn sum(field: &'static str, count: fn(&ThreadStats) -> &Count) -> Metric {
-    Metric { field: Some(field), source: Source::Sum(count), shown: None }
+    Metric { field: Some(field), source: FigureSource::Sum(count), shown: None }
 }
 
 /// A figure that never changes.
 pub(super) const fn fixed(field: &'static str, text: &'static str) -> Metric {
-    Metric { field: Some(field), source: Source::Fixed(text), shown: None }
+    Metric { field: Some(field), source: FigureSource::Fixed(text), shown: None }
 }
 
 /// A figure that INFO does not show.
 pub(super) const fn unlisted(read: fn(&Readings<'_>) -> Figure) -> Metric {
-    Metric { field: None, source: Source::Read(read), shown: None }
+    Metric { field: None, source: FigureSource::Read(read), shown: None }
 }
 
 impl Metric {
@@ -105,9 +105,9 @@ impl Metric {
     /// Returns the value.
     pub fn value(&self, now: &Readings<'_>) -> Figure {
         match self.source {
-            Source::Fixed(text) => text.into(),
-            Source::Sum(count) => now.server.sum(count).into(),
-            Source::Read(read) => read(now),
+            FigureSource::Fixed(text) => text.into(),
+            FigureSource::Sum(count) => now.server.sum(count).into(),
+            FigureSource::Read(read) => read(now),
         }
     }
 }

@@ -34,7 +34,7 @@ use braid_storage::{
 use crate::{
     catalog::{Denial, Flags, KeyUse},
     client::node::{Job, Offload, PinnedKey, Task},
-    command::{Access, Call, TABLE},
+    command::{Call, ShardAccess, TABLE},
     observe::{events, hearers, invalidations},
     run::{
         blocking, command_lookup,
@@ -220,7 +220,7 @@ fn run(job: &mut Job, shard: &mut Shard, thread: &ThreadState) -> u64 {
     let Job { session, requests, commands, n_run, was_counted, reply, now, .. } = job;
     let delegated = commands[*n_run];
     let mut call = Call {
-        access: Access::Detached(shard),
+        access: ShardAccess::Detached(shard),
         ..Call::of_session(&TABLE, thread.server(), session, *now, thread)
     };
     let began = Instant::now();

@@ -18,7 +18,7 @@ use crate::{
         session::{Replies, Session},
         sweep::{Step, Sweep},
     },
-    command::{self, Access, Call, GaveUp, Log, Registered, Run, TABLE},
+    command::{self, Call, GaveUp, Log, Registered, Run, ShardAccess, TABLE},
     observe::invalidations,
     random,
     run::{
@@ -41,8 +41,8 @@ pub fn execute(
         logging::await_what_was_read(call, command, words);
     }
     let is_logged = match &call.access {
-        Access::Detached(shard) => shard.is_logged(),
-        Access::None | Access::Held(_) => call.server.durability.is_recording(),
+        ShardAccess::Detached(shard) => shard.is_logged(),
+        ShardAccess::None | ShardAccess::Held(_) => call.server.durability.is_recording(),
     };
     if !is_logged {
         return run(call, command, words, first, reply);
@@ -195,13 +195,13 @@ pub fn answer(
     let start = out.len();
     let limit = thread.stats().output_limit.load(Ordering::Relaxed);
     // An offloaded command counts when its result has been stored.
-    let is_offloaded = matches!(call.access, Access::Detached(_));
+    let is_offloaded = matches!(call.access, ShardAccess::Detached(_));
     let measured = match is_offloaded {
         true => Measured::begin_offloaded(thread),
         false => Measured::begin(command, call.session, thread),
     };
     let mut reply = Reply::new(out, call.session.resp).with_limit(limit);
-    let outcome = if let Access::None = call.access {
+    let outcome = if let ShardAccess::None = call.access {
         let outcome = survive(command, || execute(call, command, words, first, &mut reply));
         // No end of a unit would do this here.
         logging::log_unit(thread);

@@ -34,7 +34,7 @@ use crate::{
         session::{Request, Session},
         waits::{Wait, Waiting},
     },
-    command::{Access, Call, GaveUp, Look, Method, Registered, TABLE, Work},
+    command::{Call, GaveUp, Look, Method, Registered, ShardAccess, TABLE, Work},
     observe::invalidations,
     run::{
         blocking,
@@ -228,7 +228,7 @@ fn body(
         }
     }
     let mut call = Call {
-        access: Access::Held(held),
+        access: ShardAccess::Held(held),
         routed,
         is_fetched,
         waiting: Waiting::May,

@@ -34,7 +34,7 @@ use smallvec::SmallVec;
 use crate::{
     catalog::{Flags, Words},
     client::{id::Origin, node::Job, record::ClientRecord, session::Session},
-    command::{Access, Call, Found, Registered, Run, TABLE},
+    command::{Call, Found, Registered, Run, ShardAccess, TABLE},
     run::step,
     shared::{server::Server, thread_state::ThreadState},
 };
@@ -286,7 +286,7 @@ impl Chunk {
             let words = Words::new(&all[bytes.clone()], &self.args[args.clone()]);
             session.db = db;
             let of_session = Call::of_session(&TABLE, thread.server(), session, Millis(0), thread);
-            let mut call = Call { access: Access::Held(held), ..of_session };
+            let mut call = Call { access: ShardAccess::Held(held), ..of_session };
             out.clear();
             // Not counted or timed, unlike a client's command.
             let mut reply = Reply::new(&mut out, Resp::default());
