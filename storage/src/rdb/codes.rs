@@ -31,7 +31,8 @@ pub(super) mod types {
     pub const HASH_WITH_DEADLINES: u8 = 24;
     pub const HASH_TRIPLES: u8 = 25;
 
-    /// The types whose values are elements one after the other, so that any number of them can be read first.
+    /// The types whose values begin with elements one after the other, so that any number of them can be read
+    /// first.
     pub const DIVISIBLE: &[u8] = &[
         LIST,
         LIST_OF_ZIPLISTS,
@@ -42,6 +43,9 @@ pub(super) mod types {
         HASH_WITH_DEADLINES_EARLY,
         SORTED_SET,
         SORTED_SET_OF_TEXTS,
+        STREAM,
+        STREAM_2,
+        STREAM_3,
     ];
 }
 

@@ -19,7 +19,7 @@ use super::{
     codes::types,
     flaw::Flaw,
     reader::Reader,
-    value_builder::{Made, Making},
+    value_builder::{Made, Making, Unfinished},
     walk::{self, Stop, ValueParts},
     writer,
 };
@@ -128,7 +128,15 @@ pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
 
 /// Reads a value of one of the [`TYPES`].
 pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
-    let entries = read_entries(value_type, from)?;
+    let mut entries = match making.onto.take() {
+        Some(Unfinished::Nodes(entries)) => entries,
+        _ => Entries::default(),
+    };
+    read_nodes(&mut entries, from)?;
+    if making.is_part {
+        return Some(Made::Part(Unfinished::Nodes(entries)));
+    }
+    read_state(&mut entries, value_type, from)?;
     let mut groups = Groups::default();
     from.repeated(|from| {
         let name = from.string()?;
@@ -139,8 +147,7 @@ pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Optio
     Some(Made::Entry(EntryBox::with_object(Kind::Stream, Encoding::default(), making.key, stream, None)))
 }
 
-fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {
-    let mut entries = Entries::default();
+fn read_nodes(entries: &mut Entries, from: &mut Reader<'_>) -> Option<()> {
     from.repeated(|from| {
         let id = from.string_as(Flaw::Stream("the ID of a stream's node is not 16 bytes long"), |raw| {
             Some(id_of_raw((*raw).try_into().ok()?))
@@ -151,7 +158,11 @@ fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {
         entries
             .append_node(id, node)
             .or_else(|| from.refuse(Flaw::Stream("a stream's entries are out of order")))
-    })?;
+    })
+}
+
+/// Reads the numbers and IDs that stand after all entries.
+fn read_state(entries: &mut Entries, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
     let (n_live, last) = (from.len()?, read_id(from)?);
     if n_live != entries.len() || last < entries.last_id() {
         return from.refuse(Flaw::Stream("a stream's length or last ID is not that of its entries"));
@@ -164,7 +175,7 @@ fn read_entries(value_type: u8, from: &mut Reader<'_>) -> Option<Entries> {
         let max_deleted = read_id(from)?;
         entries.set_last_id(last, Some(from.len()?), Some(max_deleted));
     }
-    Some(entries)
+    Some(())
 }
 
 fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Option<Group> {

@@ -11,6 +11,7 @@ use crate::{
     ledger::Ledger,
     published::Published,
     sorted_set::Gathered,
+    stream::Entries,
     table::Table,
     tear_guard::Marks,
     thresholds::Thresholds,
@@ -42,6 +43,8 @@ pub enum Unfinished {
     Entry(EntryBox),
     /// The members of a sorted set, which are sorted when all are there.
     Members(Gathered),
+    /// The entries of a stream, whose other state stands after them.
+    Nodes(Entries),
 }
 
 /// The result of well-formed bytes.
@@ -85,7 +88,9 @@ impl Making<'_> {
         let mut marks = Marks::default();
         let so_far = match self.onto.take() {
             Some(Unfinished::Entry(entry)) => entry,
-            Some(Unfinished::Members(_)) => unreachable!("only sorted sets are gathered"),
+            Some(Unfinished::Members(_) | Unfinished::Nodes(_)) => {
+                unreachable!("sorted sets and streams are made otherwise")
+            }
             None => T::empty(self.key),
         };
         let slot = table.insert(so_far, place);

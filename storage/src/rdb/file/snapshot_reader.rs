@@ -313,7 +313,11 @@ impl<R: Read> SnapshotReader<R> {
         let head = head(&mut walker, first).ok()?;
         // The strings that stand apart go with the part. So none may be of the key, or of the element that
         // follows.
+        let has_first_deadline = head.value_type == types::HASH_WITH_DEADLINES;
+        let first_count_at = walker.at() + if has_first_deadline { size_of::<Millis>() } else { 0 };
+        // The other counts of a stream are of its groups.
         let may_be = types::DIVISIBLE.contains(&head.value_type)
+            && elements.count_at == first_count_at
             && bytes[head.key.start] != encoded::APART
             && elements.n_apart == self.apart.len();
         may_be.then_some((head, walker.at()))
