@@ -516,14 +516,14 @@ fn very_long_strings_are_read_to_their_place() {
     }
 }
 
+/// The fingerprints of values, by their keys.
+type Digests = BTreeMap<Vec<u8>, Digest>;
+
 /// Reads a file whose large values are divided. Returns the values' digests, and the keys with several parts.
-fn read_divided(
-    keyspace: &Keyspace,
-    bytes: &[u8],
-) -> Result<(BTreeMap<Vec<u8>, Digest>, BTreeSet<Vec<u8>>), FileError> {
+fn read_divided(keyspace: &Keyspace, bytes: &[u8]) -> Result<(Digests, BTreeSet<Vec<u8>>), FileError> {
     let mut reader = SnapshotReader::new(bytes, Some(bytes.len() as u64), true)?;
     reader.divide();
-    let (mut digests, mut divided, mut so_far) = (BTreeMap::new(), BTreeSet::new(), None);
+    let (mut digests, mut divided, mut so_far) = (Digests::new(), BTreeSet::new(), None);
     loop {
         match reader.next_item()? {
             Item::Entry(raw) => {
