@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -54,7 +54,7 @@ use crate::{
     saving::{FoundAof, Then, replay, run_logger, run_saver},
     scripting::{functions::Functions, scripts::Scripts},
     shared::{
-        change_log::Recorder,
+        debug_hooks::DebugHooks,
         loading::Loading,
         memory::{Memory, resident_bytes},
         pause::Pause,
@@ -120,14 +120,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         // stays.
         nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
     }
-    log::configure(&config);
-    log::set_file(&config);
-    if config.syslog_enabled {
-        open_syslog(&config);
-    }
-    if let Err(error) = (process.report_faults)() {
-        warning!("Faults of the program will not be reported: {error}");
-    }
+    begin_log(&config, &process);
     introduce(&config, process.supervisor);
     command::rename(&config.renamed_commands)?;
     let users = command::users_at_start(&config, &TABLE)?;
@@ -142,12 +135,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let kinds = kinds_of(&listeners);
     let source = Source::of(&config)?;
     remove_litter(&config);
-    // As in Redis, a path where only the administrator may write prevents no start.
-    if let Some(path) = &pidfile
-        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
-    {
-        warning!("Failed to write PID file {}: {error}", path.display());
-    }
+    write_pidfile(pidfile.as_deref());
     let unixsocket = config.unixsocket.clone();
 
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
@@ -176,12 +164,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     log::write_held_back();
     let mut threads = Vec::new();
     if let Some(endpoint) = endpoint {
-        // The thread ends with the process.
-        spawn("metrics".to_owned(), move || {
-            if let Err(error) = endpoint.run(server) {
-                warning!("The metrics port's event loop has failed, and it is closed: {error}");
-            }
-        })?;
+        spawn_metrics(server, endpoint)?;
     }
     let is_loading = source.is_some();
     let (fail_loading, failure) = mpsc::channel();
@@ -209,14 +192,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
 
     let insists = heed_signals(server, &mut signals);
     tell(supervisor, Notice::Stopping, "Stopping");
-    join(server, threads);
-    if !server.durability.aof.close() {
-        warning!("The append-only file may lack the last writes");
-    }
-    for path in [pidfile, unixsocket].into_iter().flatten() {
-        // It may have been removed by hand.
-        let _ = std::fs::remove_file(path);
-    }
+    end(server, threads, &[pidfile, unixsocket]);
     if let Ok(why) = failure.try_recv() {
         return Err(why);
     }
@@ -224,6 +200,49 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         return Err("Braid ends without its last snapshot".to_owned());
     }
     warning!("Braid is now ready to exit, bye bye...");
+    Ok(())
+}
+
+/// Waits for the threads, closes the AOF, and removes files that last as long as the process.
+fn end(server: &'static Server, threads: Vec<JoinHandle<()>>, files: &[Option<PathBuf>]) {
+    join(server, threads);
+    if !server.durability.aof.close() {
+        warning!("The append-only file may lack the last writes");
+    }
+    for path in files.iter().flatten() {
+        // It may have been removed by hand.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Opens the server log, and reports faults of the program there.
+fn begin_log(config: &Config, process: &Process) {
+    log::configure(config);
+    log::set_file(config);
+    if config.syslog_enabled {
+        open_syslog(config);
+    }
+    if let Err(error) = (process.report_faults)() {
+        warning!("Faults of the program will not be reported: {error}");
+    }
+}
+
+/// Writes the number of the process. As in Redis, a path where only the administrator may write prevents no start.
+fn write_pidfile(path: Option<&Path>) {
+    if let Some(path) = path
+        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+    {
+        warning!("Failed to write PID file {}: {error}", path.display());
+    }
+}
+
+/// Starts the thread of the metrics port. It ends with the process.
+fn spawn_metrics(server: &'static Server, endpoint: Endpoint) -> Result<(), String> {
+    spawn("metrics".to_owned(), move || {
+        if let Err(error) = endpoint.run(server) {
+            warning!("The metrics port's event loop has failed, and it is closed: {error}");
+        }
+    })?;
     Ok(())
 }
 
@@ -573,6 +592,22 @@ fn n_heavy_threads() -> usize {
     thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)) + SPARE_THREADS
 }
 
+/// Makes the shared state of all threads, and the polls of those that have one: I/O threads, and the saver.
+fn peers(config: &Config, n_heavy: usize) -> io::Result<(Vec<CachePadded<Peer>>, Vec<Poll>)> {
+    let (mut peers, mut polls) = (Vec::new(), Vec::new());
+    let saver = config.io_threads + n_heavy;
+    for index in 0..=saver {
+        let poll = Poll::new()?;
+        let stats = ThreadStats::new(TABLE.all().len());
+        stats.configure(config);
+        peers.push(CachePadded::new(Peer::new(Waker::new(poll.registry(), WAKER)?, stats)));
+        if index < config.io_threads || index == saver {
+            polls.push(poll);
+        }
+    }
+    Ok((peers, polls))
+}
+
 fn build(
     config: Config,
     users: Users,
@@ -585,18 +620,7 @@ fn build(
     let (keyspace, shards) = Keyspace::new(router, config.databases);
     configure_keyspace(&keyspace, &config);
     let mut parkers: Vec<Parker> = (0..n_heavy_threads()).map(|_| Parker::new()).collect();
-    let mut polls = Vec::new();
-    let mut peers = Vec::new();
-    let saver = config.io_threads + parkers.len();
-    for index in 0..=saver {
-        let poll = Poll::new()?;
-        let stats = ThreadStats::new(TABLE.all().len());
-        stats.configure(&config);
-        peers.push(CachePadded::new(Peer::new(Waker::new(poll.registry(), WAKER)?, stats)));
-        if index < config.io_threads || index == saver {
-            polls.push(poll);
-        }
-    }
+    let (peers, polls) = peers(&config, parkers.len())?;
     let hasher = KeyHasher::random();
     let run_id = (0u8..3).map(|part| format!("{:016x}", hasher.hash(&[part]).0)).collect::<String>();
     let trackers = Trackers::default();
@@ -648,18 +672,8 @@ fn build(
         average_ttls: Default::default(),
         failed_logins: AtomicU64::new(0),
         rate_sampler: Mutex::default(),
-        active_expire: AtomicBool::new(true),
-        pauses_cron: AtomicBool::new(false),
-        allows_all_in_scripts: AtomicBool::new(false),
-        skips_checksums: AtomicBool::new(false),
+        debug: DebugHooks::default(),
         published_events: AtomicU16::new(0),
-        records_changes: AtomicBool::new(false),
-        recorder: Recorder::default(),
-        holds_offloaded: AtomicBool::new(false),
-        holds_heavy: AtomicBool::new(false),
-        panics_while_pinning: AtomicBool::new(false),
-        panics_while_unpinning: AtomicBool::new(false),
-        panics_while_saving: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
         on_stop: Mutex::new(None),
         run_id: run_id[..40].to_owned(),

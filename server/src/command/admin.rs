@@ -1185,7 +1185,7 @@ fn debug_advance_time(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut R
 fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     let on = args.int()? != 0;
-    call.server.active_expire.store(on, Ordering::Relaxed);
+    call.server.debug.active_expire.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
@@ -1193,7 +1193,7 @@ fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &
 fn debug_pause_cron(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     let on = args.int()? != 0;
-    call.server.pauses_cron.store(on, Ordering::Relaxed);
+    call.server.debug.pauses_cron.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
@@ -1217,7 +1217,7 @@ fn debug_set_disable_deny_scripts(
 ) -> Outcome {
     debug_args(args, 1)?;
     let on = args.int()? != 0;
-    call.server.allows_all_in_scripts.store(on, Ordering::Relaxed);
+    call.server.debug.allows_all_in_scripts.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
@@ -1230,7 +1230,7 @@ fn debug_set_skip_checksum_validation(
     debug_args(args, 1)?;
     // As in Redis, an invalid number counts as 0.
     let skips = number::parse_i64(args.next()?).is_some_and(|number| number != 0);
-    call.server.skips_checksums.store(skips, Ordering::Relaxed);
+    call.server.debug.skips_checksums.store(skips, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
@@ -1238,7 +1238,7 @@ fn debug_set_skip_checksum_validation(
 fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     let on = args.int()? != 0;
-    call.server.holds_heavy.store(on, Ordering::Relaxed);
+    call.server.debug.holds_heavy.store(on, Ordering::Relaxed);
     call.server.wake_heavy();
     reply.ok();
     Ok(())
@@ -1247,7 +1247,7 @@ fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Rep
 fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     let on = args.int()? != 0;
-    call.server.records_changes.store(on, Ordering::Relaxed);
+    call.server.debug.records_changes.store(on, Ordering::Relaxed);
     call.each_shard(call.session.db, |shard| shard.hear_all(hearers::RECORDER, on));
     reply.ok();
     Ok(())
@@ -1280,7 +1280,7 @@ fn debug_logged(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) 
 
 fn debug_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
-    let recorded = call.server.recorder.take();
+    let recorded = call.server.debug.recorder.take();
     reply.array(recorded.len());
     for Recorded { db, event, key } in recorded {
         let key = key.as_deref().map_or(String::new(), |key| format!(" {}", shown(key)));
@@ -1328,7 +1328,7 @@ fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Rep
 fn debug_hold_offloaded(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     let on = args.int()? != 0;
-    call.server.holds_offloaded.store(on, Ordering::Relaxed);
+    call.server.debug.holds_offloaded.store(on, Ordering::Relaxed);
     call.server.wake_heavy();
     reply.ok();
     Ok(())
@@ -1449,7 +1449,7 @@ fn debug_panic_before_change(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mu
 
 fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
-    call.server.panics_while_pinning.store(true, Ordering::Relaxed);
+    call.server.debug.panics_while_pinning.store(true, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
@@ -1457,14 +1457,14 @@ fn debug_panic_while_pinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mu
 fn debug_panic_while_saving(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, args.remaining().min(1))?;
     let n_steps = if args.is_empty() { 1 } else { args.int()? };
-    call.server.panics_while_saving.store(u32::try_from(n_steps).unwrap_or(0), Ordering::Relaxed);
+    call.server.debug.panics_while_saving.store(u32::try_from(n_steps).unwrap_or(0), Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
 
 fn debug_panic_while_unpinning(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
-    call.server.panics_while_unpinning.store(true, Ordering::Relaxed);
+    call.server.debug.panics_while_unpinning.store(true, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

@@ -50,7 +50,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             share(&mut worker);
             continue;
         }
-        let may_begin = worker.is_reserved() || !server.holds_heavy.load(Ordering::Relaxed);
+        let may_begin = worker.is_reserved() || !server.debug.holds_heavy.load(Ordering::Relaxed);
         // Spare threads begin work when others are stuck.
         let may_begin =
             may_begin && spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
@@ -61,7 +61,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         if worked && server.durability.is_full() && server.durability.aof.advance() {
             server.wake_who_awaits_log();
         }
-        while !server.holds_offloaded.load(Ordering::Relaxed)
+        while !server.debug.holds_offloaded.load(Ordering::Relaxed)
             && !worker.is_reserved()
             && let Some(mut node) = worker.thread.offloaded.pop_front()
         {
@@ -100,7 +100,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         if let Some(certificates) = &mut certificates {
             certificates.look(server);
         }
-        let has_freed = !server.holds_heavy.load(Ordering::Relaxed) && free_some();
+        let has_freed = !server.debug.holds_heavy.load(Ordering::Relaxed) && free_some();
         // Memory that tables gave up meanwhile is freed here or never: other threads' flushes do not reach
         // it.
         flush_retired();

@@ -628,7 +628,7 @@ impl IoThread {
     fn cron(&mut self) {
         self.next_cron = Instant::now() + CRON_INTERVAL;
         let server = self.server();
-        if server.pauses_cron.load(Ordering::Relaxed) {
+        if server.debug.pauses_cron.load(Ordering::Relaxed) {
             return;
         }
         server.follow_clock();
@@ -641,7 +641,7 @@ impl IoThread {
         self.close_idle(server);
         self.close_overdue();
         self.end_overdue_handshakes();
-        if server.active_expire.load(Ordering::Relaxed) && !is_paused && !server.loading.is_on() {
+        if server.debug.active_expire.load(Ordering::Relaxed) && !is_paused && !server.loading.is_on() {
             self.expiry.begin_cycle();
         }
         self.share_out_connections(server);

@@ -15,10 +15,10 @@ const RECORDED_MAX: usize = 100_000;
 /// Records changes while DEBUG RECORD-CHANGES is on.
 pub fn tell(changes: &[Change], thread: &ThreadState) {
     let server = thread.server();
-    if !server.records_changes.load(std::sync::atomic::Ordering::Relaxed) {
+    if !server.debug.records_changes.load(std::sync::atomic::Ordering::Relaxed) {
         return;
     }
-    let Recorder(recorded) = &server.recorder;
+    let Recorder(recorded) = &server.debug.recorder;
     for change in changes {
         if recorded.len() < RECORDED_MAX {
             recorded.push(Recorded { db: change.db, event: change.event, key: change.key.clone() });

@@ -140,7 +140,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
             shard.begin(pinned.key.db, time);
             n_pinned += 1;
             pinned.shared = shard.pin(&pinned.key.key());
-            if server.panics_while_pinning.swap(false, Ordering::Relaxed) {
+            if server.debug.panics_while_pinning.swap(false, Ordering::Relaxed) {
                 panic!("DEBUG PANIC-WHILE-PINNING");
             }
             offload.shard.begin(pinned.key.db, time);
@@ -314,7 +314,7 @@ fn conclude(
         return Some(route);
     }
     let time = gates::start(held, job.now, &job.session, thread.server());
-    if server.panics_while_unpinning.swap(false, Ordering::Relaxed) {
+    if server.debug.panics_while_unpinning.swap(false, Ordering::Relaxed) {
         panic!("DEBUG PANIC-WHILE-UNPINNING");
     }
     invalidations::set_author(held, job.session.record.id);

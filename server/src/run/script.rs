@@ -465,7 +465,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         if !command.spec.arity.admits(words.len()) {
             return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
         }
-        let is_denied = || !self.call.server.allows_all_in_scripts.load(Ordering::Relaxed);
+        let is_denied = || !self.call.server.debug.allows_all_in_scripts.load(Ordering::Relaxed);
         let runs_others = matches!(command.spec.run, Run::Script(_) | Run::Queue | Run::Container);
         if runs_others || command.has(Flags::NOSCRIPT) && is_denied() {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));

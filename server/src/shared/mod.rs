@@ -4,6 +4,7 @@ pub mod attention;
 pub mod average_ttls;
 pub mod change_log;
 pub mod client_limit;
+pub mod debug_hooks;
 pub mod loading;
 pub mod mail;
 pub mod memory;

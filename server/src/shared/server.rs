@@ -41,7 +41,7 @@ use crate::{
     shared::{
         attention::Attention,
         average_ttls::AverageTtls,
-        change_log::Recorder,
+        debug_hooks::DebugHooks,
         loading::Loading,
         mail::Mail,
         memory::{Memory, resident_bytes},
@@ -144,31 +144,11 @@ pub struct Server {
     pub rate_sampler: Mutex<RateSampler>,
     /// How often all threads were asked to return memory (MEMORY PURGE).
     pub purges: AtomicU64,
-    /// Whether expired keys are removed although no command uses them (DEBUG SET-ACTIVE-EXPIRE).
-    pub active_expire: AtomicBool,
-    /// Whether the threads' crons rest (DEBUG PAUSE-CRON).
-    pub pauses_cron: AtomicBool,
-    /// Whether scripts may run commands that are forbidden to them (DEBUG SET-DISABLE-DENY-SCRIPTS).
-    pub allows_all_in_scripts: AtomicBool,
-    /// Whether checksums of payloads and snapshots are not compared (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
-    pub skips_checksums: AtomicBool,
+    /// The switches of DEBUG.
+    pub debug: DebugHooks,
     /// The keyspace events that are configured and have a subscriber. They are the bits of
     /// [`KeyspaceEvents`](crate::config::KeyspaceEvents). Written with all shards held.
     pub published_events: AtomicU16,
-    /// Whether changes are recorded (DEBUG RECORD-CHANGES).
-    pub records_changes: AtomicBool,
-    /// The recorded changes.
-    pub recorder: Recorder,
-    /// Whether offloaded work waits while its values are pinned (DEBUG HOLD-OFFLOADED).
-    pub holds_offloaded: AtomicBool,
-    /// Whether heavy-work threads begin nothing new (DEBUG HOLD-HEAVY).
-    pub holds_heavy: AtomicBool,
-    /// Whether the next command that pins values panics (DEBUG PANIC-WHILE-PINNING).
-    pub panics_while_pinning: AtomicBool,
-    /// Whether the next command that unpins values panics (DEBUG PANIC-WHILE-UNPINNING).
-    pub panics_while_unpinning: AtomicBool,
-    /// The number of next steps of a snapshot that panic (DEBUG PANIC-WHILE-SAVING).
-    pub panics_while_saving: AtomicU32,
     /// Set once, by SHUTDOWN or a signal.
     pub stopping: AtomicBool,
     /// Ends the thread that waits for signals, and with it the process.
@@ -295,16 +275,16 @@ impl Server {
     /// # Panics
     /// If `panics_while_saving` is not zero.
     pub fn panic_while_saving(&self) {
-        let panics = self.panics_while_saving.load(Ordering::Relaxed);
+        let panics = self.debug.panics_while_saving.load(Ordering::Relaxed);
         if panics > 0 {
-            self.panics_while_saving.store(panics - 1, Ordering::Relaxed);
+            self.debug.panics_while_saving.store(panics - 1, Ordering::Relaxed);
             panic!("DEBUG PANIC-WHILE-SAVING");
         }
     }
 
     /// Whether the checksums of payloads are compared.
     pub fn payload_checksums(&self) -> Checksums {
-        match self.skips_checksums.load(Ordering::Relaxed) {
+        match self.debug.skips_checksums.load(Ordering::Relaxed) {
             true => Checksums::Ignored,
             false => Checksums::Compared,
         }
