@@ -227,7 +227,8 @@ fn begin_log(config: &Config, process: &Process) {
     }
 }
 
-/// Writes the number of the process. As in Redis, a path where only the administrator may write prevents no start.
+/// Writes the number of the process. As in Redis, a path where only the administrator may write prevents no
+/// start.
 fn write_pidfile(path: Option<&Path>) {
     if let Some(path) = path
         && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
