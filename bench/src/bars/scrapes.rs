@@ -56,7 +56,7 @@ fn scrape(address: SocketAddr) -> Result<(), BenchError> {
     let mut ask = || {
         let mut connection = TcpStream::connect(address)?;
         connection.set_read_timeout(Some(PATIENCE))?;
-        connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: braid\r\nConnection: close\r\n\r\n")?;
+        connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         connection.read_to_string(&mut answer).map(drop)
     };
     ask().doing(format!("read metrics from {address}"))?;
