@@ -437,8 +437,8 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         }
     }
 
-    /// How long the syncer lets other threads add to its next sync, if it should. It is woken as soon as
-    /// there is as much as the last time.
+    /// The time for which the syncer lets other threads add to its next sync, if it should. It is woken as
+    /// soon as there is as much as the last time.
     ///
     /// Clients whose replies have just left mostly send again at once. A sync costs the same for one client
     /// as for all of them, and each has to wait for it in any case. A single client waits for nobody.

@@ -149,7 +149,7 @@ impl World {
         });
         if written.is_ok() {
             let base = Base { written_as: TEMPORARY.to_vec(), n_bytes: 1, is_snapshot: true };
-            // Whoever orders this waits for it.
+            // The saver waits for the result, too.
             let ended = self.file.order_end_of_rewrite(base);
             self.file.do_chores();
             self.is_rewritten = ended.try_recv().expect("it was done").is_ok();

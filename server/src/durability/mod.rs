@@ -1,4 +1,4 @@
-//! What is recorded of units, and what becomes of the records: the AOF, and the log that DEBUG keeps.
+//! The records of units and their consumers: the AOF, and the log that DEBUG keeps.
 
 pub mod aof_host;
 pub mod last_writes;

@@ -35,7 +35,7 @@ use crate::{
 };
 
 impl Job {
-    /// How many of the remaining commands are under way together.
+    /// The number of remaining commands that are under way together.
     ///
     /// Scripts run one by one: the needs of one do not concern the others.
     fn n_together(&self) -> usize {

@@ -50,7 +50,7 @@ pub struct Time<T> {
     pub wanted: T,
 }
 
-/// How many of the I/O threads serve connections. They are the first ones.
+/// The number of I/O threads that serve connections. They are the first ones.
 pub struct Spread {
     n_threads: usize,
     n_in_use: AtomicUsize,

@@ -140,7 +140,7 @@ pub struct ThreadStats {
     pub expiry_nanos: Count,
     /// How often it has stopped before it had searched everything.
     pub expiry_caps: Count,
-    /// How many of a million recently visited keys with a deadline had expired.
+    /// The expired part of recently visited keys with a deadline, in millionths.
     pub stale_millionths: AtomicU64,
     /// The number of clients closed because of `client-query-buffer-limit`.
     pub input_limit_closes: Count,

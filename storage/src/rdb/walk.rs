@@ -73,8 +73,8 @@ pub enum Written<'a> {
 pub struct Walker<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// How many strings stand apart, and how many of them it has passed; nothing if very long strings are
-    /// parts like others.
+    /// The number of strings that stand apart, and the number that it has passed; nothing if very long
+    /// strings are parts like others.
     apart: Option<(usize, usize)>,
     elements: Elements,
 }
