@@ -34,6 +34,7 @@ test: ## Run all tests; needs only the Rust toolchain
 search: ## Run the tests that choose at random, with other choices than `make test` (SEED=… repeats them)
 	@echo "SEED=$(SEED)"
 	BRAID_SEED=$(SEED) cargo test -p braid-storage --lib coordinator::tests -- --nocapture
+	BRAID_SEED=$(SEED) BRAID_SCHEDULES=1000000 cargo test -p braid-server --lib simulation:: -- --nocapture
 	BRAID_SEED=$(SEED) cargo test -p braid-server --test it history:: sums:: predictions:: tracking:: pubsub:: pipelines::
 	BRAID_SEED=$(SEED) BRAID_CASES=$(SEARCH_CASES) cargo test -p braid-script --test differential --test libraries
 	PROPTEST_RNG_SEED=$(SEED) cargo test -p braid-protocol -p braid-storage -p braid-journal -p braid-bench

@@ -18,7 +18,7 @@ use std::{
         mpsc,
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -26,7 +26,7 @@ use braid_journal::disk::Folder;
 use braid_storage::{
     Keyspace, Router,
     coordinator::{Engine, Weight, Worker},
-    hash::{HashTags, KeyHasher},
+    hash::HashTags,
 };
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};
@@ -38,7 +38,7 @@ use signal_hook::{
 use crate::{
     access::Users,
     client::{node::Job, record::Clients},
-    clock::Clock,
+    clock::{Clock, Instant},
     command::{self, TABLE},
     config::{Asker, Config, REDIS_VERSION, Supervised},
     durability::Durability,
@@ -46,11 +46,12 @@ use crate::{
         self,
         syslog::{self, Syslog},
     },
-    net::{IoThread, WAKER, run_heavy},
+    net::{IoThread, run_heavy},
     notice,
     notify::{publishing::PubSub, tracking_table::Trackers},
     persist::{self, litter},
     process::descriptors::room_for_clients,
+    random,
     saving::{FoundAof, Then, replay, run_logger, run_saver},
     scripting::{functions::Functions, scripts::Scripts},
     shared::{
@@ -67,6 +68,7 @@ use crate::{
     sockets::{
         certificates::{self, Certificates},
         listening::{self, Listener, Listening, bind_all},
+        poller::{Poller, WAKER},
     },
     status::Endpoint,
     telemetry::{
@@ -146,8 +148,11 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     *server.on_stop.lock().expect("nobody has had it yet") = Some(Box::new(move || handle.close()));
 
     let saver_poll = polls.pop().expect("the last one is the saver's");
-    let io_threads: Vec<_> =
-        polls.into_iter().enumerate().map(|(index, poll)| IoThread::new(server, index, poll)).collect();
+    let io_threads: Vec<_> = polls
+        .into_iter()
+        .enumerate()
+        .map(|(index, poll)| IoThread::new(server, index, Poller::new(poll)))
+        .collect();
     notice!("Server initialized");
     if let Some(Source::Aof(..)) = &source {
         server.loading.begin_replay();
@@ -609,7 +614,11 @@ fn peers(config: &Config, n_heavy: usize) -> io::Result<(Vec<CachePadded<Peer>>,
     Ok((peers, polls))
 }
 
-fn build(
+/// Creates the state of a server, with the event queues of its threads and the parkers of others.
+///
+/// # Errors
+/// If the system has no descriptors left.
+pub fn build(
     config: Config,
     users: Users,
     listeners: Vec<Listener>,
@@ -617,12 +626,12 @@ fn build(
     process: Process,
 ) -> io::Result<(&'static Server, Vec<Poll>, Vec<Parker>)> {
     let tags = if config.hash_tags { HashTags::Honoured } else { HashTags::Ignored };
-    let router = Router::new(KeyHasher::random(), config.shards.ilog2(), tags);
+    let router = Router::new(random::key_hasher(), config.shards.ilog2(), tags);
     let (keyspace, shards) = Keyspace::new(router, config.databases);
     configure_keyspace(&keyspace, &config);
     let mut parkers: Vec<Parker> = (0..n_heavy_threads()).map(|_| Parker::new()).collect();
     let (peers, polls) = peers(&config, parkers.len())?;
-    let hasher = KeyHasher::random();
+    let hasher = random::key_hasher();
     let run_id = (0u8..3).map(|part| format!("{:016x}", hasher.hash(&[part]).0)).collect::<String>();
     let trackers = Trackers::default();
     trackers.set_max_keys(config.tracking_table_max_keys);

@@ -4,9 +4,13 @@
 //! ([`Steady`]). It neither hangs when the system's clock is set back, nor ends early when that is set
 //! forward.
 
+#[cfg(test)]
+pub mod simulated;
+
 use std::{
+    ops::{Add, AddAssign, Sub},
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use braid_storage::time::Millis;
@@ -24,6 +28,69 @@ const HEEDED_MICROS: u64 = 1000;
 const STEP_MICROS: u64 = 1_000_000;
 /// The number of attempts to read both clocks without an interruption.
 const READINGS: usize = 5;
+
+/// A reading of the system's monotonic clock.
+///
+/// It does the same as [`std::time::Instant`]. All of the server reads this one, so that a test can simulate
+/// the time of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(std::time::Instant);
+
+impl Instant {
+    /// Reads the clock.
+    #[inline(always)]
+    pub fn now() -> Self {
+        #[cfg(test)]
+        if let Some(simulated) = simulated::instant() {
+            return Self(simulated);
+        }
+        Self(std::time::Instant::now())
+    }
+
+    /// The time that has passed since.
+    #[inline]
+    pub fn elapsed(self) -> Duration {
+        Self::now() - self
+    }
+
+    /// The time since an earlier reading, or zero if that is later.
+    #[inline]
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    #[inline]
+    fn sub(self, earlier: Self) -> Duration {
+        self.0 - earlier.0
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0 + duration)
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, duration: Duration) {
+        *self = *self + duration;
+    }
+}
+
+/// Reads the system's clock: the time since the beginning of 1970, or zero before that.
+fn unix_time() -> Duration {
+    #[cfg(test)]
+    if let Some(simulated) = simulated::unix_time() {
+        return simulated;
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
 
 /// A point in time by the steady clock, in milliseconds since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +127,7 @@ pub struct Clock {
 impl Clock {
     /// Starts the clock at the system's time.
     pub fn start() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix = unix_time();
         Self {
             start: Instant::now(),
             start_unix_micros: AtomicU64::new(unix.as_micros() as u64),
@@ -74,7 +141,7 @@ impl Clock {
     pub fn follow(&self) -> Option<Step> {
         for _ in 0..READINGS {
             let before = self.start.elapsed();
-            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let unix = unix_time();
             let took = self.start.elapsed() - before;
             if took.as_micros() < u128::from(HEEDED_MICROS) / 2 {
                 return self.heed((before + took / 2).as_micros() as u64, unix.as_micros() as u64);
@@ -109,7 +176,7 @@ impl Clock {
 
     /// Seconds of Unix time by the system's clock, which may jump. For times that people read on their own.
     pub fn system_seconds() -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+        unix_time().as_secs()
     }
 
     /// The clock's two times at an earlier moment: Unix time, and milliseconds of uptime.

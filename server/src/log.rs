@@ -9,8 +9,9 @@ use std::{
         OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
-    time::Instant,
 };
+
+use crate::clock::Instant;
 
 pub mod syslog;
 

@@ -6,12 +6,36 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
+use braid_storage::KeyHasher;
+
 thread_local! {
     /// Each thread has its own sequence, from a start that the operating system has chosen.
     static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u64));
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Whether a test has chosen the start.
+    static IS_SEEDED: Cell<bool> = const { Cell::new(false) };
+}
+
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Makes this thread's random numbers repeat those of any other thread with this seed.
+#[cfg(test)]
+pub fn seed(seed: u64) {
+    STATE.set(seed);
+    IS_SEEDED.set(true);
+}
+
+/// Returns a hasher with a key that nobody can guess.
+pub fn key_hasher() -> KeyHasher {
+    #[cfg(test)]
+    if IS_SEEDED.get() {
+        return KeyHasher::with_key(random(), random());
+    }
+    KeyHasher::random()
+}
 
 /// Returns a random number, by SplitMix64 (Steele, Lea and Flood, 2014).
 pub fn random() -> u64 {

@@ -11,12 +11,7 @@ use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::executor::Node;
 
 use crate::{
-    client::{
-        footprint::Part,
-        held_back::HeldBack,
-        node::{Job, Parked},
-        record::ClientRecord,
-    },
+    client::{footprint::Part, held_back::HeldBack, node::Job, record::ClientRecord, state::ConnectionState},
     notify::pushed::{Given, Shareable},
     sockets::{stream::Stream, tls::Ciphertext},
     telemetry::split::Split,
@@ -33,9 +28,8 @@ const OWN_PIECE_BYTES: usize = 16 * 1024;
 pub struct Connection {
     /// The socket.
     pub stream: Stream,
-    /// The session, and space for work that must wait for a shard. Absent while that work is under way: the
-    /// connection is parked and starts nothing new.
-    pub node: Option<Box<Node<Job>>>,
+    /// Whether it is read and its commands run, with its session and the space for delegated work.
+    pub state: ConnectionState,
     /// The parser, at the start of the next request.
     pub parser: RequestParser,
     /// Input that has not run: an incomplete request, or the input after a command under way.
@@ -62,29 +56,16 @@ pub struct Connection {
     pub is_behind: bool,
     /// Whether the client has closed its end, or both ends.
     pub peer_closed: bool,
-    /// Whether to close when the backlog is written, and to read nothing more.
-    pub closing: bool,
-    /// The condition for reading and running more of it.
-    pub pace: Pace,
+    /// Whether it closes, and when.
+    pub closing: Closing,
     /// The position that the log must reach before its replies leave and more runs. The log is written, or
     /// synced, to it. It is 0 if the connection does not wait for the log.
     pub ticket: Ticket,
     /// The position to which the log must be synced for all of the client's writes.
     pub last_ticket: Ticket,
-    /// Whether its handshake waits for its turn on the thread.
-    pub is_queued: bool,
     /// Notifications to it while a reply is not written yet. That reply belongs to a command that has changed
     /// its subscriptions.
     pub held_back: Option<HeldBack>,
-    /// The number of its node among those that a pause holds back.
-    pub postponed: Option<u64>,
-    /// Its command that waits for keys.
-    pub waiting: Option<Arc<Parked>>,
-    /// Whether WAIT or WAITAOF waits, with all earlier replies written.
-    pub awaits_sync: bool,
-    /// Whether nothing more is written. The socket has failed, or the client was closed in the middle of its
-    /// replies.
-    pub is_lost: bool,
     /// The data that other threads see.
     pub record: Arc<ClientRecord>,
     /// The division of its time, if requested, while something of it is under way.
@@ -93,18 +74,16 @@ pub struct Connection {
     pub over_soft_limit_since: Option<u64>,
 }
 
-/// The condition for reading and running more of a connection. It has its session, so it can be closed
-/// meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// No condition.
-    Free,
-    /// Its thread must have read this many notifications, which were sent before its input.
-    AfterNotifications(u64),
-    /// The queues of these threads, one bit each, must have emptied. Its commands have filled them.
-    UntilRoom(u128),
-    /// The TLS handshake must have ended.
-    UntilSecure,
+/// Whether a connection closes, and when. It only rises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closing {
+    /// It stays open.
+    No,
+    /// Nothing more is read. It closes when its replies are written.
+    AfterReplies,
+    /// Nothing more is written either. The socket has failed, or the client was closed in the middle of its
+    /// replies. It closes as soon as its node is back.
+    Now,
 }
 
 impl Connection {
@@ -114,13 +93,30 @@ impl Connection {
     /// Whether it may be read and its commands may run.
     #[inline]
     pub fn may_go_on(&self) -> bool {
-        self.node.is_some() && !self.closing && self.pace == Pace::Free && self.ticket == 0
+        self.state.is_ready() && self.closing == Closing::No && self.ticket == 0
     }
 
     /// Whether a command of the connection is under way somewhere.
     #[inline]
     pub fn is_parked(&self) -> bool {
-        self.node.is_none()
+        self.state.is_parked()
+    }
+
+    /// Makes it close, unless it already closes sooner.
+    pub fn close(&mut self, closing: Closing) {
+        self.closing = self.closing.max(closing);
+    }
+
+    /// Whether it closes.
+    #[inline]
+    pub fn is_closing(&self) -> bool {
+        self.closing != Closing::No
+    }
+
+    /// Whether nothing more is written.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.closing == Closing::Now
     }
 
     /// Writes as much of the replies as the socket takes. `out` is emptied; the rest goes to the backlog.
@@ -153,23 +149,23 @@ impl Connection {
 
     /// The RESP version of notifications to it.
     pub fn version(&self) -> Resp {
-        match &self.node {
+        match self.state.node() {
             Some(node) => node.job.session.resp,
             None if self.record.resp.load(Ordering::Relaxed) == 3 => Resp::V3,
             None => Resp::V2,
         }
     }
 
-    /// Records that WAIT or WAITAOF waits, with its node.
-    pub fn begin_sync_wait(&mut self, node: &Node<Job>) {
+    /// Keeps the node of WAIT or WAITAOF while the command waits.
+    pub fn begin_sync_wait(&mut self, node: Box<Node<Job>>) {
         node.job.session.publish_dialect();
-        self.awaits_sync = node.job.reply.is_empty();
-        // Notifications need not follow a reply now.
-        if self.awaits_sync
+        // If there is no reply now, notifications need not follow one.
+        if node.job.reply.is_empty()
             && let Some(held_back) = self.held_back.take()
         {
             self.send_held_back(&held_back, node.job.session.resp);
         }
+        self.state.await_sync(node);
     }
 
     /// Sends the notifications that were held back: the RESP version is known by now.
@@ -177,9 +173,16 @@ impl Connection {
         held_back.in_dialect(version).for_each(|part| self.send(part));
     }
 
-    /// Whether a command is under way that may read keys. One that waits for keys or for the disk does not.
+    /// Whether a command is under way that may read keys.
+    ///
+    /// A command that waits for keys does not read any. Neither does WAIT, once all earlier replies are
+    /// written.
     pub fn may_read(&self) -> bool {
-        self.waiting.is_none() && !self.awaits_sync
+        match &self.state {
+            ConnectionState::AwaitsKeys(_) => false,
+            ConnectionState::AwaitsSync(node) => !node.job.reply.is_empty(),
+            _ => true,
+        }
     }
 
     /// Adds bytes to the backlog.
@@ -233,7 +236,7 @@ impl Connection {
     #[inline]
     pub fn publish_input(&self) {
         let n_unread = self.unread.len();
-        let (n_input, n_arguments) = match &self.node {
+        let (n_input, n_arguments) = match self.state.node() {
             // This is the part of an incomplete request.
             Some(_) => {
                 let n_parsed = self.parser.parsed_bytes().min(n_unread);
@@ -247,7 +250,7 @@ impl Connection {
         let n_room = if self.n_ready == 0 { 0 } else { self.unread.capacity() - n_unread };
         self.record.footprint.set(Part::InputRoom, n_room);
         self.record.footprint.set(Part::Arguments, n_arguments);
-        if let Some(node) = &self.node {
+        if let Some(node) = self.state.node() {
             node.job.session.publish_footprint();
         }
     }

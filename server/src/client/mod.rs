@@ -9,6 +9,7 @@ pub mod identity;
 pub mod node;
 pub mod record;
 pub mod session;
+pub mod state;
 pub mod sweep;
 pub mod waits;
 pub mod watches;

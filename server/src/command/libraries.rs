@@ -1,9 +1,6 @@
 //! FCALL and FUNCTION. [`crate::run::script`] describes how a function runs.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use braid_protocol::reply::{Reply, Resp};
 use braid_script::{Host, LogLevel, Stop, UnknownCommand, analysis, shebang};
@@ -20,6 +17,7 @@ use super::{
 };
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome, Words},
+    clock::Instant,
     scripting::{
         functions::{self, Conflict, Existing, Function, Library},
         running_scripts::{Program, Running},

@@ -6,7 +6,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use braid_journal::{
@@ -16,7 +16,7 @@ use braid_journal::{
 use crossbeam_utils::sync::Unparker;
 
 use crate::{
-    clock::Clock,
+    clock::{Clock, Instant},
     config::Config,
     notice,
     telemetry::latency_monitor::{

@@ -67,7 +67,7 @@ fn turn_away(stream: &mut Stream, why: &[u8]) {
     let _ = match stream {
         Stream::Tcp(stream) => stream.write(why),
         Stream::Unix(stream) => stream.write(why),
-        Stream::Tls(_) => return,
+        _ => return,
     };
 }
 

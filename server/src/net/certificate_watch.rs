@@ -2,12 +2,10 @@
 //!
 //! A heavy-work thread does this between its works: files may be slow, and checking keys takes milliseconds.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::sync::{Arc, PoisonError};
 
 use crate::{
+    clock::Instant,
     notice,
     shared::server::Server,
     sockets::certificates::{self, Contents},

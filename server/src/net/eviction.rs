@@ -11,7 +11,7 @@
 //! are served meanwhile, as in Redis. Room for a large transaction is made before it runs, because it adds
 //! all its data at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_storage::{
     Db, EvictionOrder, EvictionPolicy, Key, Shard, ShardId,
@@ -22,6 +22,7 @@ use braid_storage::{
 
 use crate::{
     client::node::Job,
+    clock::Instant,
     config::MaxmemoryPolicy,
     random::{random, random_below},
     run::{timing, unit},

@@ -1,14 +1,10 @@
 //! Active expiry: removes expired keys and fields of hashes although no command uses them.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use braid_storage::{Db, ExpiryCursor, Lasting, ShardId, coordinator::Worker, table::Counts, time::Millis};
 
-use crate::{client::node::Job, run::unit, shared::thread_state::ThreadState};
+use crate::{client::node::Job, clock::Instant, run::unit, shared::thread_state::ThreadState};
 
 /// The time per cycle of 100 ms for searching expired keys, with or without success.
 ///

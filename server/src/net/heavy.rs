@@ -13,6 +13,7 @@ use crossbeam_utils::sync::Parker;
 
 use super::certificate_watch::CertificateWatch;
 use crate::{
+    client::node::Job,
     run::offload,
     shared::{
         server::{SPARE_THREADS, Server},
@@ -36,24 +37,72 @@ const STEPS_AT_A_TIME: usize = 16;
 ///
 /// It runs at normal priority: a holder of shards at lower priority is preempted for seconds.
 pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
-    let engine = Arc::clone(&server.engine);
-    let n_regular = server.heavy.len() - SPARE_THREADS;
-    let spare = (index - server.io_threads().len()).checked_sub(n_regular);
-    let mut worker = Worker::new(engine, Weight::Heavy, ThreadState::new(index, server));
-    let mut certificates = (index == server.io_threads().len()).then(CertificateWatch::new);
+    let mut thread = HeavyThread::new(server, index);
     while !server.stopping.load(Ordering::Relaxed) {
+        match thread.turn() {
+            Sleep::No => {}
+            Sleep::UntilWoken => {
+                braid_storage::settle_before_sleep();
+                parker.park();
+            }
+            Sleep::AtMost(SPARE_LOOKS_EVERY) => parker.park_timeout(SPARE_LOOKS_EVERY),
+            Sleep::AtMost(time) => {
+                braid_storage::settle_before_sleep();
+                parker.park_timeout(time);
+                (server.process.return_freed_memory)();
+            }
+        }
+    }
+}
+
+/// A heavy-work thread.
+pub(super) struct HeavyThread {
+    worker: Worker<Job>,
+    /// Its number among the spare threads, if it is one.
+    spare: Option<usize>,
+    /// The watch over the certificates' files, which the first of these threads keeps.
+    certificates: Option<CertificateWatch>,
+}
+
+/// The sleep of a heavy-work thread after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sleep {
+    /// There is more to do.
+    No,
+    /// Until another thread brings work.
+    UntilWoken,
+    /// The same, but no longer than this.
+    AtMost(Duration),
+}
+
+impl HeavyThread {
+    /// Creates a thread that has run nothing yet.
+    pub(super) fn new(server: &'static Server, index: usize) -> Self {
+        let n_regular = server.heavy.len() - SPARE_THREADS;
+        let nth = index - server.io_threads().len();
+        Self {
+            worker: Worker::new(Arc::clone(&server.engine), Weight::Heavy, ThreadState::new(index, server)),
+            spare: nth.checked_sub(n_regular),
+            certificates: (nth == 0).then(CertificateWatch::new),
+        }
+    }
+
+    /// Takes up some work.
+    pub(super) fn turn(&mut self) -> Sleep {
+        let worker = &mut self.worker;
+        let server = worker.thread.server();
         worker.thread.renew_budget();
         // While a log is loaded no client is served that could wait for that work.
         if !worker.is_reserved()
             && let Some(share) = server.loading.take_share()
         {
-            share(&mut worker);
-            continue;
+            share(worker);
+            return Sleep::No;
         }
         let may_begin = worker.is_reserved() || !server.debug.holds_heavy.load(Ordering::Relaxed);
         // Spare threads begin work when others are stuck.
         let may_begin =
-            may_begin && spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
+            may_begin && self.spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
         // Large garbage must not pile up: each command may produce as much again.
         while braid_storage::has_much_large_garbage() && braid_storage::reclaim_large() {}
         let worked = may_begin && worker.take_heavy();
@@ -61,6 +110,34 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         if worked && server.durability.is_full() && server.durability.aof.advance() {
             server.wake_who_awaits_log();
         }
+        self.work_offloaded();
+        let worker = &mut self.worker;
+        if worker.is_reserved() {
+            // Its job may hold shards when it arrives, so nothing else begins here. The thread that brings
+            // it, or stops the server, unparks this one.
+            flush_retired();
+            return if worked { Sleep::No } else { Sleep::UntilWoken };
+        }
+        worker.thread.collect_lua(COLLECTS_FOR);
+        let worked = worked || worker.thread.owes_collection.get();
+        if self.spare.is_none() {
+            return self.keep_house(worked);
+        }
+        flush_retired();
+        if worked {
+            Sleep::No
+        } else if server.engine.heavy_is_empty() && self.worker.thread.offloaded.is_empty() {
+            // A thread that brings heavy work unparks all.
+            Sleep::UntilWoken
+        } else {
+            Sleep::AtMost(SPARE_LOOKS_EVERY)
+        }
+    }
+
+    /// Runs offloaded commands on their pinned values.
+    fn work_offloaded(&mut self) {
+        let worker = &mut self.worker;
+        let server = worker.thread.server();
         while !server.debug.holds_offloaded.load(Ordering::Relaxed)
             && !worker.is_reserved()
             && let Some(mut node) = worker.thread.offloaded.pop_front()
@@ -68,36 +145,14 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             offload::work(&mut node, &mut worker.thread);
             worker.submit(node);
         }
-        worker
-            .thread
-            .stats()
-            .offloaded_waiting
-            .store(worker.thread.offloaded.len() as u64, Ordering::Relaxed);
-        if worker.is_reserved() {
-            // Its job may hold shards when it arrives, so nothing else begins here. The thread that brings
-            // it, or stops the server, unparks this one.
-            flush_retired();
-            if !worked {
-                braid_storage::settle_before_sleep();
-                parker.park();
-            }
-            continue;
-        }
-        worker.thread.collect_lua(COLLECTS_FOR);
-        let worked = worked || worker.thread.owes_collection.get();
-        if spare.is_some() {
-            flush_retired();
-            if !worked && server.engine.heavy_is_empty() && worker.thread.offloaded.is_empty() {
-                // A thread that brings heavy work unparks all.
-                braid_storage::settle_before_sleep();
-                parker.park();
-            } else if !worked {
-                parker.park_timeout(SPARE_LOOKS_EVERY);
-            }
-            continue;
-        }
-        // The two take turns, so that neither delays the other for long.
-        if let Some(certificates) = &mut certificates {
+        let n_waiting = worker.thread.offloaded.len() as u64;
+        worker.thread.stats().offloaded_waiting.store(n_waiting, Ordering::Relaxed);
+    }
+
+    /// Frees garbage, in turns with the work so that neither delays the other for long.
+    fn keep_house(&mut self, worked: bool) -> Sleep {
+        let server = self.worker.thread.server();
+        if let Some(certificates) = &mut self.certificates {
             certificates.look(server);
         }
         let has_freed = !server.debug.holds_heavy.load(Ordering::Relaxed) && free_some();
@@ -107,11 +162,8 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         if has_freed {
             // Any other thread that wants this core has more urgent work.
             std::thread::yield_now();
-        } else if !worked {
-            braid_storage::settle_before_sleep();
-            parker.park_timeout(HOUSEKEEPING);
-            (server.process.return_freed_memory)();
         }
+        if has_freed || worked { Sleep::No } else { Sleep::AtMost(HOUSEKEEPING) }
     }
 }
 

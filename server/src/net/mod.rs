@@ -11,4 +11,4 @@ mod thread;
 
 pub use accept::welcome;
 pub use heavy::run_heavy;
-pub use thread::{IoThread, WAKER};
+pub use thread::IoThread;

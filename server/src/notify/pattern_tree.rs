@@ -14,7 +14,7 @@ use std::sync::{
 use arc_swap::ArcSwap;
 use braid_storage::{Audience, KeyHasher, glob::literal_len};
 
-use crate::notify::subscriptions::Name;
+use crate::{notify::subscriptions::Name, random};
 
 /// The number of bits of a name's hash that choose the branch at one level.
 const BITS: u32 = 4;
@@ -68,7 +68,7 @@ impl Default for Audiences {
         Self {
             tree: ArcSwap::default(),
             n_names: AtomicUsize::new(0),
-            hasher: KeyHasher::random(),
+            hasher: random::key_hasher(),
             n_begun: AtomicU64::new(0),
         }
     }

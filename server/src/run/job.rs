@@ -1,6 +1,6 @@
 //! The work of a node.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
@@ -18,6 +18,7 @@ use crate::{
         sweep::Step,
         waits::Wait,
     },
+    clock::Instant,
     command::{self, Method, Registered, Run},
     observe::{events, invalidations},
     run::{

@@ -19,7 +19,6 @@ use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::Ordering,
-    time::Instant,
 };
 
 use braid_storage::{
@@ -34,6 +33,7 @@ use braid_storage::{
 use crate::{
     catalog::{Denial, Flags, KeyUse},
     client::node::{Job, Offload, PinnedKey, Task},
+    clock::Instant,
     command::{Call, ShardAccess, TABLE},
     observe::{events, hearers, invalidations},
     run::{

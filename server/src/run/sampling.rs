@@ -4,12 +4,11 @@
 //! commands pass the two places of sampling: the inner step, and the commands of a transaction. A script
 //! counts as one command on the keys that it declares.
 
-use std::time::Instant;
-
 use smallvec::SmallVec;
 
 use crate::{
-    catalog::Words, command::Registered, shared::thread_state::ThreadState, telemetry::hot_keys::Cost,
+    catalog::Words, clock::Instant, command::Registered, shared::thread_state::ThreadState,
+    telemetry::hot_keys::Cost,
 };
 
 /// The maximum of a command's keys that are sampled. Their shards are held meanwhile.

@@ -11,10 +11,7 @@
 //! Within EXEC a script cannot be given up: a transaction that contains a script with unknown keys has the
 //! lane from its beginning.
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use braid_protocol::reply::{Reply, Resp};
 use braid_script::{
@@ -31,6 +28,7 @@ use crate::{
     access::{Context, Entry},
     catalog::{Args, CommandError, CommandId, Denial, Flags, Outcome, Words},
     client::{node::Job, session::Session, waits::Waiting},
+    clock::Instant,
     command::{self, Call, Found, GaveUp, Look, Registered, Run, ScriptIn, TABLE, Work},
     log,
     observe::invalidations,

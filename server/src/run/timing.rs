@@ -13,7 +13,7 @@
 //!
 //! [`Server::attention`]: crate::shared::server::Server::attention
 
-use std::{sync::atomic::Ordering, time::Instant};
+use std::sync::atomic::Ordering;
 
 use crate::{
     catalog::{Flags, Words},
@@ -21,6 +21,7 @@ use crate::{
         record::ClientRecord,
         session::{Counts, Queue, Request, Session},
     },
+    clock::Instant,
     command::{Registered, Run, Work},
     observe::secrets::shown,
     run::command_lookup,

@@ -12,7 +12,7 @@ use std::{
         mpsc::{self, Receiver},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use braid_journal::reader::{Broken, Reader};
@@ -34,6 +34,7 @@ use smallvec::SmallVec;
 use crate::{
     catalog::{Flags, Words},
     client::{id::Origin, node::Job, record::ClientRecord, session::Session},
+    clock::Instant,
     command::{Call, Found, Registered, Run, ShardAccess, TABLE},
     run::step,
     shared::{server::Server, thread_state::ThreadState},

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use braid_journal::{
@@ -36,7 +36,7 @@ use crate::{
         node::Job,
         record::ClientRecord,
     },
-    clock::Clock,
+    clock::{Clock, Instant},
     command,
     durability::Durability,
     notice,

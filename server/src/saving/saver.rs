@@ -25,7 +25,7 @@ use std::{
         },
         mpsc::{Receiver, RecvTimeoutError},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use braid_journal::{
@@ -54,7 +54,7 @@ use crate::{
         record::ClientRecord,
         session::{LogBegun, Reloading, SaveOrder, Session},
     },
-    clock::Clock,
+    clock::{Clock, Instant},
     command,
     config::Config,
     durability::Durability,

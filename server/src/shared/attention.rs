@@ -25,6 +25,12 @@ impl Attention {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The number of reasons to check.
+    #[cfg(test)]
+    pub fn n_raised(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) % ONE_CHANGE
+    }
+
     /// Records that the rights of users have changed. A reader calls [`Attention::rights`] before it looks
     /// them up.
     pub fn change_rights(&self) {

@@ -1,14 +1,11 @@
 //! The loading of a data set, and its progress.
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    time::Instant,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use braid_storage::coordinator::Worker;
 use crossbeam_queue::SegQueue;
 
-use crate::{client::node::Job, clock::Clock, shared::attention::Attention};
+use crate::{client::node::Job, clock::Clock, clock::Instant, shared::attention::Attention};
 
 /// The bytes read after which clients should not wait for a reply any longer. Redis serves its sockets at
 /// this point, too.
@@ -160,7 +157,7 @@ impl EverySecond {
     /// Whether another second has passed.
     pub fn has_passed(&mut self) -> bool {
         let now = Instant::now();
-        let has_passed = now.duration_since(self.0).as_secs() > 0;
+        let has_passed = (now - self.0).as_secs() > 0;
         if has_passed {
             self.0 = now;
         }

@@ -24,10 +24,10 @@ use std::{
     io,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::process::huge_pages;
+use crate::{clock::Instant, process::huge_pages};
 
 /// The part of the limit, in percent, that the overhead uses at most.
 const OVERHEAD_MAX_PERCENT: u64 = 30;

@@ -5,8 +5,10 @@
 
 use std::{
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use crate::clock::Instant;
 
 use braid_storage::{
     Db, Parts, SaveStep, ShardId,

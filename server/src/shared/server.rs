@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -31,7 +31,7 @@ use crate::{
         record::Clients,
         session::SaveOrder,
     },
-    clock::{Clock, Step, processor_micros},
+    clock::{Clock, Instant, Step, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     durability::Durability,
     log::{self, Level},

@@ -11,8 +11,10 @@
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use crate::clock::Instant;
 
 /// The share of a processor above which threads get help.
 const BUSY: f64 = 0.9;

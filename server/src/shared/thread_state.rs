@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     hint::cold_path,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use braid_journal::intake::{Ticket, Writer};
@@ -15,6 +15,7 @@ use crate::{
         node::{Job, Offload},
         session::{Request, Session},
     },
+    clock::Instant,
     log,
     notify::notifications::Notification,
     scripting::{functions, running_scripts::Running, scripts},

@@ -3,5 +3,8 @@
 pub mod certificates;
 pub mod ciphers;
 pub mod listening;
+pub mod poller;
+#[cfg(test)]
+pub mod simulated;
 pub mod stream;
 pub mod tls;

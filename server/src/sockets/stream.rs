@@ -11,6 +11,8 @@ use mio::{
     net::{TcpStream, UnixStream},
 };
 
+#[cfg(test)]
+use super::simulated::SimulatedSocket;
 use crate::{
     client::id::Endpoint,
     sockets::tls::{Ciphertext, TlsStream},
@@ -25,6 +27,9 @@ pub enum Stream {
     Unix(UnixStream),
     /// TCP with TLS on it.
     Tls(Box<TlsStream>),
+    /// No socket of the system's.
+    #[cfg(test)]
+    Simulated(SimulatedSocket),
 }
 
 /// An accepted connection that has no thread yet.
@@ -60,6 +65,8 @@ impl Stream {
             Stream::Tcp(stream) => stream.read(buffer),
             Stream::Unix(stream) => stream.read(buffer),
             Stream::Tls(stream) => stream.read(buffer, room),
+            #[cfg(test)]
+            Stream::Simulated(socket) => socket.read(buffer),
         }
     }
 
@@ -73,6 +80,8 @@ impl Stream {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
             Stream::Tls(stream) => stream.write(bytes, room),
+            #[cfg(test)]
+            Stream::Simulated(socket) => socket.write(bytes),
         }
     }
 
@@ -94,8 +103,8 @@ impl Stream {
     /// The socket's.
     pub fn flush(&mut self) -> io::Result<bool> {
         match self {
-            Stream::Tcp(_) | Stream::Unix(_) => Ok(true),
             Stream::Tls(stream) => stream.flush(),
+            _ => Ok(true),
         }
     }
 
@@ -121,6 +130,8 @@ impl Stream {
             Stream::Tcp(stream) => stream,
             Stream::Unix(stream) => stream,
             Stream::Tls(stream) => stream.socket_mut(),
+            #[cfg(test)]
+            Stream::Simulated(_) => unreachable!("a simulated queue reports its events"),
         }
     }
 
@@ -130,6 +141,8 @@ impl Stream {
             Stream::Tcp(stream) => stream.as_raw_fd(),
             Stream::Unix(stream) => stream.as_raw_fd(),
             Stream::Tls(stream) => stream.socket().as_raw_fd(),
+            #[cfg(test)]
+            Stream::Simulated(_) => -1,
         }
     }
 }

@@ -3,10 +3,7 @@
 //! A client that sends no request, sends slowly or does not read is closed after some seconds. If there are
 //! many such clients, one is closed at once in favour of the next one.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::{io, time::Duration};
 
 use mio::{
     Events, Interest, Poll, Token,
@@ -19,8 +16,9 @@ use super::{
     site::Site,
 };
 use crate::{
-    client::id::Endpoint as Place, config::Config, process::descriptors::METRICS_CONNECTIONS_MAX,
-    shared::server::Server, sockets::listening::bind_apart, verbose, warning_seldom,
+    client::id::Endpoint as Place, clock::Instant, config::Config,
+    process::descriptors::METRICS_CONNECTIONS_MAX, shared::server::Server, sockets::listening::bind_apart,
+    verbose, warning_seldom,
 };
 
 /// The time after which a failed accept is repeated. Usually descriptors are missing, and no event reports a

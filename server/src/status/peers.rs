@@ -4,8 +4,10 @@ use std::{
     io::{self, Read, Write},
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use crate::clock::Instant;
 
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};

@@ -3,15 +3,13 @@
 //! It has totals and levels, from which the page computes rates, and percentiles of the last seconds, which
 //! need earlier records.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
 
 use serde_json::{Map, Value, json};
 
 use super::login::Sight;
 use crate::{
+    clock::Instant,
     command::TABLE,
     metrics::{self, Figure, Readings},
     shared::server::{BRAID_VERSION, Peer, Server},
@@ -67,14 +65,14 @@ impl Snapshots {
     fn recent(&mut self, server: &Server, now: Instant) -> Option<Latencies> {
         let all = server.latencies(TABLE.all().iter().map(|command| command.id))?;
         // The window begins at the last record that is old enough.
-        while self.recorded.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW) {
+        while self.recorded.get(1).is_some_and(|(at, _)| now - *at >= WINDOW) {
             self.recorded.pop_front();
         }
         let recent = match self.recorded.front() {
             Some((_, before)) => all.since(before),
             None => Some(all.clone()),
         };
-        if self.recorded.back().is_none_or(|(at, _)| now.duration_since(*at) >= A_SAMPLE) {
+        if self.recorded.back().is_none_or(|(at, _)| now - *at >= A_SAMPLE) {
             self.recorded.push_back((now, all));
         }
         recent

@@ -5,9 +5,7 @@
 //! The input of one read is followed as one, and counted for the family of its first command. It is followed
 //! in one place at a time: its connection, or the node in which it is under way.
 
-use std::time::Instant;
-
-use crate::catalog::Group;
+use crate::{catalog::Group, clock::Instant};
 
 /// A phase of a command's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

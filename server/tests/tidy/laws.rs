@@ -76,6 +76,23 @@ fn protocol_and_storage_do_no_io_start_no_threads_and_read_no_clock() {
     none("I/O, threads and clocks are the server's:", found);
 }
 
+/// The clocks of the standard library.
+const CLOCKS: &[&str] = &["std::time::Instant", "std::time::SystemTime"];
+
+/// The files of the server that may read the system's clocks: a test simulates the time of the others.
+const CLOCK_FILES: &[&str] = &["server/src/clock.rs", "server/src/clock/simulated.rs"];
+
+#[test]
+fn the_server_reads_the_time_in_one_place() {
+    let mut found = Vec::new();
+    for source in sources("server/src").into_iter().filter(|one| !CLOCK_FILES.contains(&one.path.as_str())) {
+        let paths = std_paths(&source.joined());
+        let clocks = paths.iter().filter(|path| CLOCKS.iter().any(|clock| path.starts_with(clock)));
+        found.extend(clocks.map(|path| format!("{}: {path}", source.path)));
+    }
+    none("The server reads the time through clock.rs:", found);
+}
+
 /// Types that can put a thread to sleep until another one releases them.
 const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar", "DashMap", "LazyLock", "OnceLock", "Once"];
 

@@ -49,7 +49,6 @@ const EXCEPTIONS: Exceptions = &[
     ("server", "Named", OLD),
     ("server", "Order", OLD),
     ("server", "Origin", OLD),
-    ("server", "Pace", OLD),
     ("server", "Parsed", OLD),
     ("server", "Part", OLD),
     ("server", "Parts", OLD),

@@ -12,8 +12,12 @@ use crate::{
     access::User,
     catalog::{Flags, Words},
     client::{connection::Connection, node::Job, session::Session},
+    clock::Instant,
     command::{Found, Registered, Run, TABLE},
-    run::gates::{self, Admission},
+    run::{
+        budget::Budget,
+        gates::{self, Admission},
+    },
     shared::server::Server,
     telemetry::stats::ThreadStats,
 };
@@ -374,7 +378,7 @@ impl Batch {
         from: usize,
     ) -> Result<usize, ProtocolError> {
         self.clear();
-        let db = connection.node.as_ref().map(|node| node.job.session.db).unwrap_or_default();
+        let db = connection.state.node().map(|node| node.job.session.db).unwrap_or_default();
         let mut lookout = Lookout { server, db, last: None };
         let mut last: Option<Last> = None;
         let mut at = from;
@@ -443,10 +447,43 @@ impl Batch {
     /// It would only delay a single command.
     pub(super) fn prefetch(&self, server: &Server, connection: &Connection) {
         if self.keys.len() > 1
-            && let Some(node) = &connection.node
+            && let Some(node) = connection.state.node()
         {
             server.keyspace.prefetch(node.job.session.db, &self.keys);
         }
+    }
+}
+
+/// The batch that a thread serves, and its times.
+pub(super) struct Serving {
+    /// Kept for its space, and taken out while a connection is served.
+    pub(super) batch: Option<Box<Batch>>,
+    /// The rest of the batch's budget.
+    pub(super) budget: Budget,
+    /// The owner of the input that is being served.
+    pub(super) input_for: InputFor,
+    /// The time at which the last commands of this turn ended, if any ran.
+    pub(super) ended_at: Option<Instant>,
+    /// The time at which this turn began, if latencies are divided into their parts.
+    pub(super) woke_at: Option<Instant>,
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self {
+            batch: None,
+            budget: Budget::of_batch(),
+            input_for: InputFor::Connection,
+            ended_at: None,
+            woke_at: None,
+        }
+    }
+}
+
+impl Serving {
+    /// Begins a turn of the loop.
+    pub(super) fn begin_turn(&mut self, splits_latency: bool) {
+        self.woke_at = splits_latency.then(Instant::now);
     }
 }
 

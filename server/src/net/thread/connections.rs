@@ -10,23 +10,27 @@ use braid_storage::{
     coordinator::{Route, Weight},
     executor::Node,
 };
-use mio::{Token, event::Event};
+use mio::Token;
 
-use super::{IoThread, READ_BYTES};
+use super::{IoThread, READ_BYTES, returning::redeem};
 use crate::{
     client::{
         argument_buffer::Room,
-        connection::{Backlog, Connection, Pace, TURN_BYTES},
+        connection::{Backlog, Closing, Connection, TURN_BYTES},
         footprint::Footprint,
         id::Origin,
         node::{Job, Task},
         record::{ClientRecord, Listens},
         session::Session,
+        state::ConnectionState,
         waits::GaveUp,
     },
     config::OutputLimit,
     shared::server::Server,
-    sockets::stream::{Accepted, Stream},
+    sockets::{
+        poller::Ready,
+        stream::{Accepted, Stream},
+    },
     verbose, warning_seldom,
 };
 
@@ -41,9 +45,8 @@ impl IoThread {
     /// Begins to serve a connection.
     pub(super) fn welcome(&mut self, mut accepted: Accepted) {
         let server = self.server();
-        let entry = self.connections.vacant_entry();
-        let slot = entry.key();
-        if let Err(error) = accepted.stream.register(self.poll.registry(), Token(slot)) {
+        let slot = self.connections.next();
+        if let Err(error) = self.poller.register(&mut accepted.stream, Token(slot)) {
             warning_seldom!("Registering a client's socket: {error}");
             server.threads[self.worker.thread.index].n_connections.fetch_sub(1, Ordering::Relaxed);
             return;
@@ -64,15 +67,21 @@ impl IoThread {
         // Counted only once it is in the list of clients. A reader of this count finds each counted client in
         // the list, or the client has left.
         self.worker.thread.stats().connections.add(1);
-        let pace = if let Stream::Tls(_) = accepted.stream { Pace::UntilSecure } else { Pace::Free };
+        let is_secure = matches!(accepted.stream, Stream::Tls(_));
         let id = record.id;
         let mut session = Session::new(Arc::clone(&record), origin);
         server.become_default_user(&mut session);
         let authenticated = session.authenticated;
-        entry.insert(Some(Box::new(Connection {
+        let node = Node::new(Job::new(session));
+        let state = if is_secure {
+            ConnectionState::Handshake { node, is_queued: false }
+        } else {
+            ConnectionState::Ready(node)
+        };
+        self.connections.insert(Box::new(Connection {
             stream: accepted.stream,
-            node: Some(Node::new(Job::new(session))),
-            parser: RequestParser::new(Limits { authenticated, ..self.limits }),
+            state,
+            parser: RequestParser::new(Limits { authenticated, ..self.own.limits }),
             unread: Vec::new(),
             n_ready: 0,
             wanted: 0,
@@ -85,41 +94,36 @@ impl IoThread {
             readable: true,
             is_behind: false,
             peer_closed: false,
-            closing: false,
-            is_lost: false,
+            closing: Closing::No,
             record,
-            pace,
             ticket: 0,
             last_ticket: 0,
-            is_queued: false,
             held_back: None,
-            postponed: None,
-            waiting: None,
-            awaits_sync: false,
             split: None,
             over_soft_limit_since: None,
-        })));
+        }));
         self.count_memory_at(slot);
-        match pace {
-            Pace::UntilSecure => self.begin_handshake(slot, id),
-            _ => self.go_on(slot),
+        if is_secure {
+            self.begin_handshake(slot, id);
+        } else {
+            self.go_on(slot);
         }
     }
 
-    pub(super) fn on_event(&mut self, slot: usize, event: &Event) {
-        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
-        connection.readable |= event.is_readable();
-        connection.writable |= event.is_writable();
-        connection.peer_closed |= event.is_read_closed();
-        if connection.pace == Pace::UntilSecure {
+    pub(super) fn on_event(&mut self, slot: usize, event: &Ready) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        connection.readable |= event.is_readable;
+        connection.writable |= event.is_writable;
+        connection.peer_closed |= event.is_read_closed;
+        if let ConnectionState::Handshake { .. } = connection.state {
             self.queue_handshake(slot);
             return;
         }
         let may_have_left = connection.peer_closed && connection.is_parked();
         // A command that only waits for permission to write runs nevertheless, like a command that was read.
         // It was sent before the end of the stream.
-        let waits = connection.waiting.as_ref().is_some_and(|parked| parked.is_visible());
-        let may_read = (event.is_readable() || event.is_read_closed()) && connection.may_go_on();
+        let waits = connection.state.awaits_keys().is_some_and(|parked| parked.is_visible());
+        let may_read = (event.is_readable || event.is_read_closed) && connection.may_go_on();
         if may_read || connection.can_write() {
             self.go_on(slot);
         }
@@ -132,11 +136,11 @@ impl IoThread {
 
     /// Serves a connection for its turn: its unread input, new input, and its replies.
     ///
-    /// `self.out` may already hold replies to this connection.
+    /// `self.buffers.replies` may already hold replies to this connection.
     pub(super) fn go_on(&mut self, slot: usize) {
         self.worker.thread.leave_to_others();
-        let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
-        let mut out = std::mem::take(&mut self.out);
+        let Some(mut connection) = self.connections.take(slot) else { return };
+        let mut out = std::mem::take(&mut self.buffers.replies);
         self.worker.thread.ticket.set(0);
         let read = self.run_unread(&mut connection, &mut out).and_then(|()| {
             if connection.readable && !connection.is_behind && connection.may_go_on() {
@@ -148,21 +152,21 @@ impl IoThread {
         if self.server().durability.aof.is_writing() {
             self.await_log(slot, &mut connection, out.len());
         }
-        if connection.is_lost {
+        if connection.is_lost() {
             out.clear();
             connection.backlog = Backlog::default();
         }
         let must_close = self.is_over_hard_limit(&connection, out.len());
         let written = read.and_then(|()| match must_close {
             true => Err(io::ErrorKind::OutOfMemory.into()),
-            false => connection.write(&mut out, &mut self.ciphertext),
+            false => connection.write(&mut out, &mut self.buffers.ciphertext),
         });
         if out.capacity() > KEPT_OUT_BYTES || must_close {
             // A long reply to no one. Otherwise the thread would keep this memory.
             braid_storage::discard_bytes(std::mem::take(&mut out));
         }
         out.clear();
-        self.out = out;
+        self.buffers.replies = out;
         if connection.split.is_some() {
             self.end_split(&mut connection);
         }
@@ -177,8 +181,7 @@ impl IoThread {
             Err(_) => false,
         };
         if !alive {
-            connection.closing = true;
-            connection.is_lost = true;
+            connection.close(Closing::Now);
             connection.backlog = Backlog::default();
             if connection.is_parked() {
                 self.count_memory(&mut connection);
@@ -189,9 +192,9 @@ impl IoThread {
 
     /// Returns a connection to its slot. Closes it instead if it must close and nothing of it is under way.
     fn keep_or_close(&mut self, slot: usize, connection: Box<Connection>) {
-        let done = connection.closing && connection.backlog.is_empty();
-        if done && !connection.is_parked() {
-            self.connections[slot] = Some(connection);
+        let done = connection.is_closing() && connection.backlog.is_empty();
+        if done && connection.state.may_close() {
+            self.connections.put_back(slot, connection);
             self.drop_connection(slot);
             return;
         }
@@ -199,23 +202,26 @@ impl IoThread {
         if can_read || connection.can_write() {
             self.again.push(slot);
         }
-        self.connections[slot] = Some(connection);
+        self.connections.put_back(slot, connection);
     }
 
     /// Closes a connection at once, or as soon as its command under way returns.
     ///
     /// While it is listed it shows its last memory use, which may be the reason for its end.
     pub(super) fn drop_connection(&mut self, slot: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
-        connection.closing = true;
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        // Returning replies would be taken for those that are dropped here.
+        connection.close(Closing::Now);
         connection.backlog = Backlog::default();
-        if connection.is_parked() {
-            // Returning replies would be taken for those that are dropped here.
-            connection.is_lost = true;
+        if !connection.state.may_close() {
             self.end_wait(slot, GaveUp::Left);
             return;
         }
-        let Some(mut connection) = self.connections[slot].take() else { return };
+        let Some(mut connection) = self.connections.take(slot) else { return };
+        if let ConnectionState::Postponed { nth, .. } = connection.state {
+            self.waits.forget_postponed(nth);
+        }
+        redeem(&mut connection, self.server());
         connection.stream.close();
         self.uncount_memory(&mut connection);
         let server = self.server();
@@ -256,9 +262,9 @@ impl IoThread {
 
     /// Reads once, and runs the requests that are complete now.
     fn read(&mut self, connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
-        let room = READ_BYTES.min(self.buffer.len());
+        let room = READ_BYTES.min(self.buffers.input.len());
         let n = loop {
-            match connection.stream.read(&mut self.buffer[..room], &mut self.ciphertext) {
+            match connection.stream.read(&mut self.buffers.input[..room], &mut self.buffers.ciphertext) {
                 Ok(n) => break n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     connection.readable = false;
@@ -273,7 +279,7 @@ impl IoThread {
         if n == 0 {
             connection.readable = false;
             connection.peer_closed = true;
-            connection.closing = true;
+            connection.close(Closing::AfterReplies);
             return Ok(());
         }
         // A read that did not fill the buffer has emptied the socket, unless the end of the stream is still
@@ -285,15 +291,15 @@ impl IoThread {
         connection.record.count_read(n);
         let is_listener = connection.record.is_listener();
         if connection.unread.is_empty() && !is_listener {
-            let mut buffer = std::mem::take(&mut self.buffer);
+            let mut buffer = std::mem::take(&mut self.buffers.input);
             let consumed = self.serve(connection, &mut buffer[..n], out);
             connection.note_under_way(consumed);
             connection.unread.extend_from_slice(&buffer[consumed..n]);
-            self.buffer = buffer;
+            self.buffers.input = buffer;
         } else {
             let is_complete = connection.unread.is_empty() || n >= connection.wanted;
             grow_closely(&mut connection.unread, n);
-            connection.unread.extend_from_slice(&self.buffer[..n]);
+            connection.unread.extend_from_slice(&self.buffers.input[..n]);
             if is_complete {
                 // A long request may bring the client over its limit.
                 self.count_memory(connection);
@@ -320,7 +326,7 @@ impl IoThread {
     /// Parks a connection until there is room for the rest of a long argument.
     #[cold]
     fn ask_for_room(&mut self, connection: &mut Connection) {
-        let Some(mut node) = connection.node.take() else { return };
+        let mut node = connection.state.depart();
         let unread = std::mem::take(&mut connection.unread);
         connection.n_under_way = unread.len();
         node.job.task = Task::MakeRoom(Room::behind(unread, connection.wanted, READ_BYTES));
@@ -331,8 +337,7 @@ impl IoThread {
     /// Returns the received part of a long argument to its connection, with room after it.
     pub(super) fn take_room(&mut self, node: &mut Node<Job>) {
         let Task::MakeRoom(room) = std::mem::take(&mut node.job.task) else { return };
-        let connection = self.connections[node.job.session.origin.slot].as_mut();
-        let connection = connection.expect("a connection is in its place while parked");
+        let connection = self.connections.parked(node.job.session.origin.slot);
         (connection.unread, connection.n_ready) = room.into_parts();
     }
 
@@ -340,9 +345,9 @@ impl IoThread {
         let n_unread = connection.unread.len();
         connection.publish_input();
         // Commands that are queued for EXEC are kept input, too.
-        let queue = connection.node.as_ref().and_then(|node| node.job.session.queue.as_ref());
+        let queue = connection.state.node().and_then(|node| node.job.session.queue.as_ref());
         let n_bytes = n_unread + queue.map_or(0, |queue| queue.n_bytes());
-        if n_bytes <= self.config.client_query_buffer_limit {
+        if n_bytes <= self.own.config.client_query_buffer_limit {
             return Ok(());
         }
         self.worker.thread.stats().input_limit_closes.add(1);
@@ -359,12 +364,12 @@ impl IoThread {
     /// `n_new` bytes have not been offered to its socket yet.
     fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
         let limit = if connection.record.listens(Listens::ToTopics) {
-            self.config.client_output_buffer_limit.pubsub.hard() as usize
+            self.own.config.client_output_buffer_limit.pubsub.hard() as usize
         } else {
             self.output_limit(connection)
         };
-        let is_cut = || connection.node.as_ref().is_some_and(|node| node.job.session.is_over_limit);
-        let is_over = n_new + connection.backlog.n_bytes > limit || connection.closing && is_cut();
+        let is_cut = || connection.state.node().is_some_and(|node| node.job.session.is_over_limit);
+        let is_over = n_new + connection.backlog.n_bytes > limit || connection.is_closing() && is_cut();
         if is_over {
             self.report_over_limit(connection);
         }
@@ -395,7 +400,7 @@ impl IoThread {
     }
 
     fn soft_limit(&self, connection: &Connection) -> OutputLimit {
-        let limits = &self.config.client_output_buffer_limit;
+        let limits = &self.own.config.client_output_buffer_limit;
         if connection.record.listens(Listens::ToTopics) { limits.pubsub } else { limits.normal }
     }
 
@@ -415,7 +420,7 @@ impl IoThread {
 
     /// Closes connections that have been silent for longer than `timeout`.
     pub(super) fn close_idle(&mut self, server: &Server) {
-        let Some(timeout) = self.config.timeout else { return };
+        let Some(timeout) = self.own.config.timeout else { return };
         let now = server.clock.uptime_millis();
         let is_idle = |connection: &Connection| {
             !connection.is_parked()
@@ -426,7 +431,7 @@ impl IoThread {
         let idle: Vec<usize> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.as_ref().is_some_and(|connection| is_idle(connection)))
+            .filter(|(_, connection)| is_idle(connection))
             .map(|(slot, _)| slot)
             .collect();
         for slot in idle {
@@ -438,20 +443,18 @@ impl IoThread {
     ///
     /// A client that neither reads nor sends is checked nowhere else.
     pub(super) fn close_overdue(&mut self) {
-        let may_be_over = std::mem::take(&mut self.may_be_over);
-        let limits = &self.config.client_output_buffer_limit;
+        let may_be_over = std::mem::take(&mut self.own.may_be_over);
+        let limits = &self.own.config.client_output_buffer_limit;
         let pubsub_has = limits.pubsub.soft_bytes != 0 && !self.subscribers.is_empty();
         if limits.normal.soft_bytes == 0 && !pubsub_has && !may_be_over {
             return;
         }
-        for slot in 0..self.connections.capacity() {
-            let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
-                continue;
-            };
+        for slot in 0..self.connections.n_slots() {
+            let Some(mut connection) = self.connections.take(slot) else { continue };
             let must_close = !connection.backlog.is_empty()
                 && (self.is_over_soft_limit(&mut connection)
                     || may_be_over && self.is_over_hard_limit(&connection, 0));
-            self.connections[slot] = Some(connection);
+            self.connections.put_back(slot, connection);
             if must_close {
                 self.drop_connection(slot);
             }

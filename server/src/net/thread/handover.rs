@@ -1,11 +1,8 @@
 //! Handing connections over to other threads, and taking them over.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use braid_protocol::request::Limits;
@@ -14,6 +11,7 @@ use mio::Token;
 use super::IoThread;
 use crate::{
     client::{connection::Connection, id::Origin, record::ClientRecord},
+    clock::Instant,
     shared::{
         mail::Mail,
         server::{Peer, Server},
@@ -43,7 +41,7 @@ impl IoThread {
         if threads.len() == 1 {
             return;
         }
-        match time.filter(|_| !self.config.io_threads_always_active) {
+        match time.filter(|_| !self.own.config.io_threads_always_active) {
             Some(_) if index == 0 => {
                 let sum = |nanos: fn(&Peer) -> &AtomicU64| {
                     threads.iter().map(|peer| nanos(peer).load(Ordering::Relaxed)).sum()
@@ -52,7 +50,7 @@ impl IoThread {
                 let idle = thread_scaling::idle_time_of_the_machine();
                 // The saver alternates between work and rest, and these threads walk for it.
                 let is_saving = server.saves.is_under_way.load(Ordering::Relaxed);
-                self.sampler.adapt(&server.spread, time, idle, is_saving, Instant::now());
+                self.housekeeping.sampler.adapt(&server.spread, time, idle, is_saving, Instant::now());
             }
             Some(_) => {}
             // The same where the system does not report the needed times.
@@ -75,13 +73,13 @@ impl IoThread {
     }
 
     /// Hands over `n` connections, or as many as have nothing under way. The next rounds continue.
-    fn hand_over(&mut self, server: &'static Server, n: u32) {
+    pub(super) fn hand_over(&mut self, server: &'static Server, n: u32) {
         // Notifications are addressed to the listener's thread, so a listener stays.
         let is_at_rest = |connection: &Connection| connection.may_go_on() && !connection.record.is_listener();
         let slots: Vec<usize> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.as_ref().is_some_and(|connection| is_at_rest(connection)))
+            .filter(|(_, connection)| is_at_rest(connection))
             .map(|(slot, _)| slot)
             .take(HAND_OVER_MAX.min(n as usize))
             .collect();
@@ -91,7 +89,7 @@ impl IoThread {
                 return;
             }
             let Some(mut connection) = self.connections.remove(slot) else { continue };
-            if let Err(error) = connection.stream.deregister(self.poll.registry()) {
+            if let Err(error) = self.poller.deregister(&mut connection.stream) {
                 warning_seldom!("Handing over a client's socket: {error}");
             }
             self.uncount_memory(&mut connection);
@@ -107,21 +105,19 @@ impl IoThread {
 
     /// Continues a connection that another thread has handed over.
     pub(super) fn adopt(&mut self, mut connection: Box<Connection>) {
-        let entry = self.connections.vacant_entry();
-        let slot = entry.key();
-        let registered = connection.stream.register(self.poll.registry(), Token(slot));
-        let node = connection.node.as_mut().expect("only connections at rest are handed over");
-        node.job.session.origin = Origin { thread: self.worker.thread.index, slot };
+        let slot = self.connections.next();
+        let registered = self.poller.register(&mut connection.stream, Token(slot));
+        connection.state.ready().job.session.origin = Origin { thread: self.worker.thread.index, slot };
         connection.record.place.store(slot, Ordering::Relaxed);
         // The events that the other thread would have received are unknown.
         connection.readable = true;
         connection.writable = true;
         if !connection.parser.holds_memory() {
             let authenticated = connection.parser.limits().authenticated;
-            connection.parser.set_limits(Limits { authenticated, ..self.limits });
+            connection.parser.set_limits(Limits { authenticated, ..self.own.limits });
         }
         let id = connection.record.id;
-        entry.insert(Some(connection));
+        self.connections.insert(connection);
         self.give_what_came_before(slot, id);
         match registered {
             Ok(()) => self.go_on(slot),
@@ -136,10 +132,7 @@ impl IoThread {
     pub(super) fn close_killed(&mut self, record: Arc<ClientRecord>) {
         let thread = record.thread.load(Ordering::Relaxed);
         match self.place_of(&record) {
-            Some(place) => {
-                self.drop_connection(place);
-                self.close_postponed(place);
-            }
+            Some(place) => self.drop_connection(place),
             // It was handed over before this message arrived.
             None if thread != self.worker.thread.index => {
                 self.worker.thread.send_mail(thread, Mail::Close(record));
@@ -152,7 +145,7 @@ impl IoThread {
     /// The slot of a client's connection, if this thread has it.
     pub(super) fn place_of(&self, record: &ClientRecord) -> Option<usize> {
         let place = record.place.load(Ordering::Relaxed);
-        let connection = self.connections.get(place)?.as_ref()?;
+        let connection = self.connections.get(place)?;
         (connection.record.id == record.id).then_some(place)
     }
 }

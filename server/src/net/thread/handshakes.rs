@@ -1,18 +1,16 @@
 //! TLS handshakes: a few in each turn of the loop. Each costs as much as hundreds of commands.
 
-use std::{
-    collections::VecDeque,
-    io,
-    time::{Duration, Instant},
-};
+use std::{io, time::Duration};
 
 use super::IoThread;
 use crate::{
     client::{
-        connection::{Connection, Pace},
+        connection::{Closing, Connection},
         id::ClientId,
         identity::{self, Field},
+        state::ConnectionState,
     },
+    clock::Instant,
     command::{self, TABLE},
     config::AuthClientsUser,
     net::accept::DENIED,
@@ -29,22 +27,6 @@ const HANDSHAKE_BUDGET: Duration = Duration::from_micros(500);
 /// The time that a client has for its part. Waiting for its turn here does not count.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The TLS handshakes that are under way on a thread.
-#[derive(Default)]
-pub(super) struct Handshakes {
-    /// Handshakes that can continue, in order. A slot may belong to another connection by then.
-    queue: VecDeque<Place>,
-    /// All handshakes, with the time at which they must have ended.
-    deadlines: VecDeque<(Instant, Place, ClientId)>,
-}
-
-impl Handshakes {
-    /// Whether a handshake can continue at once.
-    pub(super) fn are_waiting(&self) -> bool {
-        !self.queue.is_empty()
-    }
-}
-
 impl IoThread {
     /// Begins the handshake of a new connection.
     pub(super) fn begin_handshake(&mut self, place: Place, id: ClientId) {
@@ -55,9 +37,10 @@ impl IoThread {
     /// Continues a handshake when its turn comes.
     #[cold]
     pub(super) fn queue_handshake(&mut self, place: Place) {
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let ConnectionState::Handshake { is_queued, .. } = &mut connection.state else { return };
         // Many events may come before its turn.
-        if !std::mem::replace(&mut connection.is_queued, true) {
+        if !std::mem::replace(is_queued, true) {
             self.handshakes.queue.push_back(place);
         }
     }
@@ -77,15 +60,16 @@ impl IoThread {
     }
 
     fn step_handshake(&mut self, place: Place) {
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
-        if !std::mem::take(&mut connection.is_queued) || connection.pace != Pace::UntilSecure {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let ConnectionState::Handshake { is_queued, .. } = &mut connection.state else { return };
+        if !std::mem::take(is_queued) {
             return;
         }
         let Stream::Tls(stream) = &mut connection.stream else { return };
-        match stream.go_on_with_handshake(&mut self.ciphertext) {
+        match stream.go_on_with_handshake(&mut self.buffers.ciphertext) {
             Ok(Handshake::Waits) => {}
             Ok(Handshake::Done) => {
-                connection.pace = Pace::Free;
+                connection.state.secure();
                 connection.readable = true;
                 self.worker.thread.stats().handshakes.add(1);
                 self.log_in_by_certificate(place);
@@ -102,19 +86,17 @@ impl IoThread {
     ///
     /// If there is no such user, or it is off, the client keeps the default user, as in Redis 8.6 and Valkey.
     fn log_in_by_certificate(&mut self, place: Place) {
-        let field = match self.config.tls_auth_clients_user {
+        let field = match self.own.config.tls_auth_clients_user {
             AuthClientsUser::Off => return,
             AuthClientsUser::Cn => Field::CommonName,
             AuthClientsUser::Uri => Field::Uri,
         };
         let server = self.server();
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        let Some(connection) = self.connections.get_mut(place) else { return };
         let Stream::Tls(stream) = &connection.stream else { return };
         let Some(certificate) = stream.client_certificate() else { return };
         let names = identity::names(certificate, field);
-        // During a handshake nothing of the connection is under way anywhere.
-        let Some(node) = connection.node.as_mut() else { return };
-        let session = &mut node.job.session;
+        let session = &mut connection.state.ready().job.session;
         if server.become_certified_user(session, &names) {
             connection.parser.set_authenticated(session.authenticated);
         } else if let Some(name) = names.last() {
@@ -125,11 +107,11 @@ impl IoThread {
     /// Continues a client whose handshake is done.
     fn let_in(&mut self, place: Place) {
         let server = self.server();
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        let Some(connection) = self.connections.get_mut(place) else { return };
         if server.turns_away(&connection.record.peer) {
             self.worker.thread.stats().refused.add(1);
             connection.send(DENIED);
-            connection.closing = true;
+            connection.close(Closing::AfterReplies);
         }
         self.go_on(place);
     }
@@ -141,11 +123,9 @@ impl IoThread {
         }
         let now = Instant::now();
         while let Some((_, place, id)) = self.handshakes.deadlines.pop_front_if(|(until, ..)| *until <= now) {
-            let Some(Some(connection)) = self.connections.get(place) else { continue };
-            if connection.record.id != id || connection.pace != Pace::UntilSecure {
-                continue;
-            }
-            if connection.is_queued {
+            let Some(connection) = self.connections.of_client(place, id) else { continue };
+            let ConnectionState::Handshake { is_queued, .. } = connection.state else { continue };
+            if is_queued {
                 // The handshake waits for this thread.
                 self.handshakes.deadlines.push_back((now + HANDSHAKE_TIMEOUT, place, id));
                 continue;
@@ -158,8 +138,7 @@ impl IoThread {
     /// Logs that a handshake has failed, as Redis does.
     fn report_failed_handshake(&mut self, place: Place, error: &io::Error) {
         self.worker.thread.stats().failed_handshakes.add(1);
-        let Some(Some(connection)) = self.connections.get(place) else { return };
-        let Connection { record, .. } = &**connection;
+        let Some(Connection { record, .. }) = self.connections.get(place) else { return };
         if error.kind() != io::ErrorKind::InvalidData {
             verbose!("A client has left in its TLS handshake: {error} (addr={})", record.peer);
             return;

@@ -24,8 +24,8 @@ impl IoThread {
     /// The client counts for PUBLISH until the last step, so it is listed until then. No other connection
     /// gets its slot meanwhile: messages to its channels still go there.
     pub(super) fn bid_farewell(&mut self, slot: Place, mut connection: Connection) {
-        self.forget_notifications(slot, &mut connection);
-        let mut node = connection.node.take().expect("a connection that is dropped has its node");
+        let mut node = connection.state.close();
+        self.forget_notifications(slot, &mut node);
         let watched = std::mem::take(&mut node.job.session.watched).into_list();
         node.job.clear();
         node.job.task = Task::Goodbye(Farewell { watched, ..Farewell::default() });
@@ -70,19 +70,19 @@ impl IoThread {
     }
 
     /// Ends MONITOR and CLIENT TRACKING of a closed connection.
-    fn forget_notifications(&mut self, place: Place, connection: &mut Connection) {
+    fn forget_notifications(&mut self, place: Place, node: &mut Node<Job>) {
         let server = self.server();
         let thread = self.worker.thread.index;
-        if connection.record.listens(Listens::ToCommands) {
+        if node.job.session.record.listens(Listens::ToCommands) {
             self.subscribers.monitors.remove(&place);
             server.remove_monitor(thread);
         }
-        let tracking = connection.node.as_mut().and_then(|node| node.job.session.tracking.take());
+        let tracking = node.job.session.tracking.take();
         if let Some(tracking) = tracking {
             self.subscribers.track_no_more(tracking.number);
             server.trackers.remove_prefixes(&tracking.mode.prefixes, thread);
             server.threads[thread].n_trackers.fetch_sub(1, Ordering::Relaxed);
-            self.forgetting.push_back(invalidations::leftover(*tracking, server, thread));
+            self.forgetting.add(invalidations::leftover(*tracking, server, thread));
         }
     }
 }

@@ -6,7 +6,7 @@ use braid_journal::intake::Ticket;
 use braid_protocol::reply::Reply;
 use braid_storage::executor::Node;
 
-use super::{AwaitingSync, IoThread};
+use super::{IoThread, parts::SyncWaiting};
 use crate::{
     catalog::CommandError,
     client::{
@@ -36,7 +36,7 @@ impl IoThread {
         }
         if ticket > durability.aof.reached() {
             connection.ticket = ticket;
-            self.awaiting_log.push(slot);
+            self.log_waits.replies.push(slot);
         }
     }
 
@@ -44,7 +44,7 @@ impl IoThread {
     #[cold]
     pub(super) fn await_room_in_log(&mut self, slot: usize, connection: &mut Connection) {
         connection.ticket = ROOM;
-        self.awaiting_log.push(slot);
+        self.log_waits.replies.push(slot);
     }
 
     /// Ends a turn: publishes its records, and releases replies.
@@ -53,9 +53,7 @@ impl IoThread {
     pub(super) fn step_log(&mut self) {
         let server = self.server();
         if !server.durability.aof.is_writing()
-            && self.awaiting_log.is_empty()
-            && self.awaiting_sync.is_empty()
-            && self.awaiting_replicas.is_empty()
+            && self.log_waits.is_empty()
             && !self.worker.thread.has_unpublished()
         {
             return;
@@ -66,25 +64,33 @@ impl IoThread {
         }
         self.release_replies();
         self.answer_synced();
-        let awaits = !self.awaiting_log.is_empty() || !self.awaiting_sync.is_empty();
+        let awaits = !self.log_waits.replies.is_empty() || !self.log_waits.syncs.is_empty();
         server.threads[self.worker.thread.index].awaits_log.store(awaits, Ordering::Relaxed);
     }
 
-    /// Makes WAIT or WAITAOF wait until a ticket is synced. The connection may be in its slot or be served.
-    pub(super) fn await_sync(&mut self, node: Box<Node<Job>>, wanted: AwaitSync, ticket: Ticket) {
-        let record = &node.job.session.record;
+    /// Makes WAIT or WAITAOF wait until a ticket is synced.
+    pub(super) fn await_sync(
+        &mut self,
+        connection: &mut Connection,
+        node: Box<Node<Job>>,
+        wanted: AwaitSync,
+        ticket: Ticket,
+    ) {
+        let slot = node.job.session.origin.slot;
+        connection.begin_sync_wait(node);
+        let record = &connection.record;
         record.blocked.store(true, Ordering::Relaxed);
         record.begin_sync_wait();
         let until = self.server().clock.uptime_millis().saturating_add(wanted.millis);
         let list = match wanted.n_replicas {
             0 => {
                 // The ticket may be synced already.
-                self.synced_seen = None;
-                &mut self.awaiting_sync
+                self.log_waits.synced_seen = None;
+                &mut self.log_waits.syncs
             }
-            _ => &mut self.awaiting_replicas,
+            _ => &mut self.log_waits.replicas,
         };
-        list.push(AwaitingSync { ticket, wanted, until, node });
+        list.push(SyncWaiting { slot, ticket, wanted, until });
     }
 
     /// Answers WAIT and WAITAOF where nothing is left to wait for.
@@ -92,40 +98,39 @@ impl IoThread {
     /// There may be thousands of them. When more is on disk the thread checks those that it may concern, and
     /// ten times a second all of them.
     fn answer_synced(&mut self) {
-        if self.awaiting_sync.is_empty() && self.awaiting_replicas.is_empty() {
+        if self.log_waits.syncs.is_empty() && self.log_waits.replicas.is_empty() {
             return;
         }
         let server = self.server();
         let (now, synced) = (server.clock.uptime_millis(), server.durability.aof.synced());
-        let is_due = std::mem::take(&mut self.must_look_at_waits);
-        let has_changed = std::mem::replace(&mut self.synced_seen, synced) != synced || synced.is_none();
+        let is_due = std::mem::take(&mut self.log_waits.must_check_all);
+        let has_changed =
+            std::mem::replace(&mut self.log_waits.synced_seen, synced) != synced || synced.is_none();
         if !is_due && !has_changed {
             return;
         }
-        let is_gone = |node: &Node<Job>| {
-            let connection = self.connections.get(node.job.session.origin.slot).and_then(Option::as_ref);
-            connection.is_none_or(|connection| connection.closing || connection.peer_closed)
-        };
-        let is_over = |awaiting: &mut AwaitingSync| {
+        let connections = &self.connections;
+        let is_over = |awaiting: &mut SyncWaiting| {
             let is_synced = synced.is_some_and(|synced| awaiting.ticket <= synced);
             let is_vain = awaiting.wanted.is_local && synced.is_none();
             awaiting.wanted.is_over(is_synced)
                 || is_vain
                 || awaiting.until <= now
-                || awaiting.node.job.session.record.is_sync_wait_over()
-                || is_gone(&awaiting.node)
+                || connections.get(awaiting.slot).is_some_and(|one| one.record.is_sync_wait_over())
+                || connections.has_left(awaiting.slot)
         };
-        let mut over: Vec<AwaitingSync> = self.awaiting_sync.extract_if(.., is_over).collect();
+        let mut over: Vec<SyncWaiting> = self.log_waits.syncs.extract_if(.., is_over).collect();
         if is_due {
-            over.extend(self.awaiting_replicas.extract_if(.., is_over));
+            over.extend(self.log_waits.replicas.extract_if(.., is_over));
         }
         for awaiting in over {
             self.answer_sync(awaiting, synced);
         }
     }
 
-    fn answer_sync(&mut self, awaiting: AwaitingSync, synced: Option<Ticket>) {
-        let AwaitingSync { ticket, wanted, mut node, .. } = awaiting;
+    fn answer_sync(&mut self, awaiting: SyncWaiting, synced: Option<Ticket>) {
+        let SyncWaiting { slot, ticket, wanted, .. } = awaiting;
+        let mut node = self.connections.parked(slot).state.depart();
         let Job { session, reply: out, .. } = &mut node.job;
         let start = out.len();
         let mut reply = Reply::new(out, session.resp);
@@ -153,30 +158,29 @@ impl IoThread {
     /// Whether replies wait that need not wait any longer.
     pub(super) fn may_release_replies(&self) -> bool {
         let durability = &self.server().durability;
-        if !self.awaiting_sync.is_empty() && durability.aof.synced() != self.synced_seen {
+        if !self.log_waits.syncs.is_empty() && durability.aof.synced() != self.log_waits.synced_seen {
             return true;
         }
-        if self.awaiting_log.is_empty() {
+        if self.log_waits.replies.is_empty() {
             return false;
         }
         let reached = durability.aof.reached();
-        let mut waiting = self.awaiting_log.iter().map(|&slot| self.connections.get(slot));
-        waiting.any(
-            |place| matches!(place, Some(Some(connection)) if durability.is_over(connection.ticket, reached)),
-        )
+        let mut waiting = self.log_waits.replies.iter().map(|&slot| self.connections.get(slot));
+        waiting
+            .any(|place| matches!(place, Some(connection) if durability.is_over(connection.ticket, reached)))
     }
 
     fn release_replies(&mut self) {
-        if self.awaiting_log.is_empty() {
+        if self.log_waits.replies.is_empty() {
             return;
         }
         let durability = &self.server().durability;
         let reached = durability.aof.reached();
-        for slot in std::mem::take(&mut self.awaiting_log) {
+        for slot in std::mem::take(&mut self.log_waits.replies) {
             // The connection may have closed, and its slot may belong to another one.
-            let Some(Some(connection)) = self.connections.get_mut(slot) else { continue };
+            let Some(connection) = self.connections.get_mut(slot) else { continue };
             if !durability.is_over(connection.ticket, reached) {
-                self.awaiting_log.push(slot);
+                self.log_waits.replies.push(slot);
             } else if connection.ticket != 0 {
                 connection.ticket = 0;
                 self.go_on(slot);

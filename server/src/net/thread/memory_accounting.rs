@@ -28,9 +28,9 @@ impl IoThread {
 
     /// Does [`IoThread::count_memory`] for a connection in its slot.
     pub(super) fn count_memory_at(&mut self, place: Place) {
-        if let Some(mut connection) = self.connections[place].take() {
+        if let Some(mut connection) = self.connections.take(place) {
             self.count_memory(&mut connection);
-            self.connections[place] = Some(connection);
+            self.connections.put_back(place, connection);
         }
     }
 
@@ -46,7 +46,10 @@ impl IoThread {
         let all = &server.threads[self.worker.thread.index].client_bytes;
         all.sub(before);
         all.add(bytes);
-        if bytes > before && self.clients_limit != u64::MAX && server.client_bytes() > self.clients_limit {
+        if bytes > before
+            && self.own.clients_limit != u64::MAX
+            && server.client_bytes() > self.own.clients_limit
+        {
             server.limit_clients(&self.worker.thread);
         }
     }

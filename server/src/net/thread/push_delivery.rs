@@ -6,7 +6,7 @@ use std::{
     borrow::Cow,
     mem,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use braid_protocol::reply::{Reply, Resp};
@@ -15,18 +15,18 @@ use braid_storage::{ChannelKind, executor::Node};
 
 use super::{
     IoThread,
-    subscribers::{
-        GATHERED_BYTES, GIVING_REST_MAX, SLICE_TIME, Slice, Subscribers, Successor, Tracker, WRITE_BYTES,
-    },
+    subscribers::{GATHERED_BYTES, GIVING_REST_MAX, SLICE_TIME, Slice, Subscribers, Tracker, WRITE_BYTES},
 };
 use crate::{
     client::{
-        connection::{Connection, Pace},
+        connection::{Closing, Connection},
         held_back::HeldBack,
         id::ClientId,
         node::Job,
         record::{ClientRecord, Listens},
+        state::ConnectionState,
     },
+    clock::Instant,
     notify::{
         notifications::{Message, Notification, Notifications, Place},
         pushed::{Given, Shareable},
@@ -105,19 +105,24 @@ impl IoThread {
     /// Returns a node to its connection when all notifications sent by now have been read.
     ///
     /// It counts as parked until then, so notifications that belong after its replies are held back.
-    pub(super) fn give_back_after_notifications(&mut self, node: Box<Node<Job>>) {
+    pub(super) fn give_back_after_notifications(
+        &mut self,
+        connection: &mut Connection,
+        node: Box<Node<Job>>,
+    ) {
         node.job.session.publish_state(None);
-        self.giving.turns.push_back((self.notifications().n_added(), Successor::Node(node)));
+        let turn = (self.notifications().n_added(), node.job.session.origin.slot, connection.record.id);
+        connection.state.hold_reply(node);
+        self.giving.turns.push_back(turn);
     }
 
     /// Continues a connection that is being served when all notifications so far have been read.
     pub(super) fn await_notifications(&mut self, connection: &mut Connection) {
         let n_notifications = self.notifications().n_added();
-        let Some(node) = &connection.node else { return };
-        if n_notifications > self.giving.n_read {
-            connection.pace = Pace::AfterNotifications(n_notifications);
-            let turn = Successor::Connection(node.job.session.origin.slot, connection.record.id);
-            self.giving.turns.push_back((n_notifications, turn));
+        if n_notifications > self.giving.n_read && connection.state.is_ready() {
+            let slot = connection.state.ready().job.session.origin.slot;
+            connection.state.await_notifications();
+            self.giving.turns.push_back((n_notifications, slot, connection.record.id));
         }
     }
 
@@ -177,39 +182,34 @@ impl IoThread {
 
     /// Continues connections and nodes that have waited for the notifications read so far.
     fn go_on_after_notifications(&mut self) {
-        while let Some(&(n_notifications, _)) = self.giving.turns.front()
-            && n_notifications <= self.giving.n_read
-        {
-            match self.giving.turns.pop_front() {
-                Some((_, Successor::Node(node))) => self.give_back(node),
-                Some((_, Successor::Connection(place, id))) => {
-                    if let Some(Some(connection)) = self.connections.get_mut(place)
-                        && connection.record.id == id
-                    {
-                        connection.pace = Pace::Free;
-                        self.go_on(place);
-                    }
-                }
-                None => unreachable!("there was one just now"),
+        let n_read = self.giving.n_read;
+        let has_its_turn = |turn: &mut (u64, Place, ClientId)| turn.0 <= n_read;
+        while let Some((_, place, id)) = self.giving.turns.pop_front_if(has_its_turn) {
+            let Some(connection) = self.connections.of_client(place, id) else { continue };
+            if let Some(node) = connection.state.release_reply() {
+                self.give_back(node);
+            } else if let ConnectionState::InputAwaitsNotifications(_) = connection.state {
+                connection.state.notifications_were_read();
+                self.go_on(place);
             }
         }
     }
 
     /// Holds a connection back if its commands have filled queues of notifications. Returns whether it did.
     pub(super) fn hold_for_room(&mut self, connection: &mut Connection) -> bool {
-        let Some(node) = &connection.node else { return false };
+        let Some(node) = connection.state.node() else { return false };
         let session = &node.job.session;
         let threads = session.floods.take();
         if threads == 0 {
             return false;
         }
         let notifications = self.notifications();
-        self.giving.held_back.push((session.origin.slot, connection.record.id));
+        self.giving.held_back.push((session.origin.slot, connection.record.id, threads));
         notifications.hold_back(self.giving.held_back.len());
         // Checked after all threads can see that it waits: the queues may have emptied meanwhile.
         let must_wait = self.are_full(threads);
         if must_wait {
-            connection.pace = Pace::UntilRoom(threads);
+            connection.state.await_room();
         } else {
             self.giving.held_back.pop();
             notifications.hold_back(self.giving.held_back.len());
@@ -219,9 +219,9 @@ impl IoThread {
 
     /// Does [`IoThread::hold_for_room`] for a connection in its slot.
     pub(super) fn await_room(&mut self, place: Place) {
-        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else { return };
+        let Some(mut connection) = self.connections.take(place) else { return };
         self.hold_for_room(&mut connection);
-        self.connections[place] = Some(connection);
+        self.connections.put_back(place, connection);
     }
 
     /// Whether one of some threads has a queue that is too full. Each thread is one bit.
@@ -242,22 +242,18 @@ impl IoThread {
     /// Continues connections for which there is room by now.
     pub(super) fn release_held_back(&mut self) {
         let (mut held_back, mut released) = (Vec::new(), Vec::new());
-        for (place, id) in mem::take(&mut self.giving.held_back) {
-            let Some(Some(connection)) = self.connections.get(place) else { continue };
-            if let Pace::UntilRoom(threads) = connection.pace
-                && connection.record.id == id
-            {
+        for (place, id, threads) in mem::take(&mut self.giving.held_back) {
+            let Some(connection) = self.connections.of_client(place, id) else { continue };
+            if let ConnectionState::InputAwaitsRoom(_) = connection.state {
                 let whose = if self.are_full(threads) { &mut held_back } else { &mut released };
-                whose.push((place, id));
+                whose.push((place, id, threads));
             }
         }
         self.giving.held_back = held_back;
         self.notifications().hold_back(self.giving.held_back.len());
-        for (place, id) in released {
-            if let Some(Some(connection)) = self.connections.get_mut(place)
-                && connection.record.id == id
-            {
-                connection.pace = Pace::Free;
+        for (place, id, _) in released {
+            if let Some(connection) = self.connections.of_client(place, id) {
+                connection.state.room_was_made();
                 self.go_on(place);
             }
         }
@@ -290,7 +286,7 @@ impl IoThread {
             }
             Notification::TracksNoMore(place, number, leftover) => {
                 self.subscribers.track_no_more(number);
-                self.forgetting.push_back(*leftover);
+                self.forgetting.add(*leftover);
                 self.hold_back(place);
             }
             Notification::Invalidated(whom, what) => self.invalidate(whom, &what),
@@ -301,7 +297,7 @@ impl IoThread {
     ///
     /// That reply is not written yet.
     fn hold_back(&mut self, place: Place) {
-        if let Some(Some(connection)) = self.connections.get_mut(place) {
+        if let Some(connection) = self.connections.get_mut(place) {
             connection.held_back.get_or_insert_default();
         }
     }
@@ -316,7 +312,7 @@ impl IoThread {
 
     /// Delivers a message to the subscribers of a name.
     fn deliver_to(&mut self, topic: TopicKind, name: &[u8], message: &Message, heads: &Heads) {
-        let limit = self.config.client_output_buffer_limit.pubsub.hard();
+        let limit = self.own.config.client_output_buffer_limit.pubsub.hard();
         let mut places = mem::take(&mut self.giving.places);
         places.extend(self.subscribers.of(topic, name));
         for place in places.drain(..) {
@@ -332,7 +328,7 @@ impl IoThread {
     /// Sends the line of a client's command to monitoring clients. The client itself receives the reply
     /// first.
     fn show(&mut self, author: ClientId, line: &[u8]) {
-        let limit = self.config.client_output_buffer_limit.normal.hard();
+        let limit = self.own.config.client_output_buffer_limit.normal.hard();
         let line = Shareable::new(line.to_vec());
         let mut places = mem::take(&mut self.giving.places);
         places.extend(&self.subscribers.monitors);
@@ -380,8 +376,8 @@ impl IoThread {
         match server.clients.get(target).filter(|record| !record.leaves.load(Ordering::Relaxed)) {
             Some(record) => self.give_redirected(&record, what),
             None => {
-                let limit = self.config.client_output_buffer_limit.normal.hard();
-                if let Some(Some(connection)) = self.connections.get(place) {
+                let limit = self.own.config.client_output_buffer_limit.normal.hard();
+                if let Some(connection) = self.connections.get(place) {
                     connection.record.has_lost_redirect.store(true, Ordering::Relaxed);
                 }
                 self.give(place, limit, |to, version, give| {
@@ -426,7 +422,7 @@ impl IoThread {
     }
 
     fn give_invalidation(&mut self, place: Place, told: Told, what: &Invalidation) {
-        let limit = self.config.client_output_buffer_limit.normal.hard();
+        let limit = self.own.config.client_output_buffer_limit.normal.hard();
         self.give(place, limit, |to, version, give| {
             let mut bytes = Vec::new();
             let mut reply = Reply::new(&mut bytes, version);
@@ -467,9 +463,9 @@ impl IoThread {
         limit: u64,
         what: impl Fn(Recipient, Resp, &mut dyn FnMut(Given<'_>, bool)),
     ) {
-        let Some(Some(connection)) = self.connections.get_mut(place) else { return };
+        let Some(connection) = self.connections.get_mut(place) else { return };
         // A killed client gets no later notifications.
-        if connection.closing || connection.record.is_killed() {
+        if connection.is_closing() || connection.record.is_killed() {
             return;
         }
         let to = Recipient {
@@ -520,10 +516,11 @@ impl IoThread {
         };
         if n_waiting as u64 > limit {
             // It receives nothing more, and is closed when this notification has been given out.
-            connection.closing = true;
+            connection.close(Closing::AfterReplies);
             self.giving.to_close.push(place);
-            let connection = self.connections[place].as_ref().expect("it was there just now");
-            self.report_over_limit(connection);
+            if let Some(connection) = self.connections.get(place) {
+                self.report_over_limit(connection);
+            }
         } else if !has_turn {
             // Otherwise its memory is counted at the end of its turn.
             self.count_memory_at(place);

@@ -1,6 +1,6 @@
 //! Runs the commands of a batch, in place on idle shards, otherwise with a node.
 
-use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering, time::Instant};
+use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering};
 
 use braid_protocol::{reply::Reply, request::ProtocolError, value::skip_reply};
 use braid_storage::{
@@ -19,12 +19,13 @@ use crate::{
     access::Context,
     catalog::{Args, CommandError, Denial, Flags, Words},
     client::{
-        connection::Connection,
+        connection::{Closing, Connection},
         footprint::Part,
         node::{Job, Task},
         record::ClientRecord,
         session::{Counts, Request, SaveOrder, Session},
     },
+    clock::Instant,
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
     run::{
         budget::Budget,
@@ -105,11 +106,11 @@ impl IoThread {
         let mut began = Instant::now();
         let (now, uptime_millis) = server.clock.times_at(began);
         connection.record.active_at.store(uptime_millis, Ordering::Relaxed);
-        if self.woke_at.is_some() {
+        if self.serving.woke_at.is_some() {
             self.begin_split(connection, began);
         }
-        self.budget = Budget::of_batch();
-        let mut batch = self.batch.take().unwrap_or_default();
+        self.serving.budget = Budget::of_batch();
+        let mut batch = self.serving.batch.take().unwrap_or_default();
         let mut done = 0;
         loop {
             let parsed = batch.parse(server, connection, input, done);
@@ -130,18 +131,18 @@ impl IoThread {
                     break;
                 }
                 (Ended::Closed, _) => {
-                    connection.closing = true;
+                    connection.close(Closing::AfterReplies);
                     done = input.len();
                     break;
                 }
                 (Ended::Ran, Ok(end)) if end == done => break,
                 // Later requests do not run: the client is closed before it receives any of these replies.
                 (Ended::Ran, Ok(_)) if out.len() > self.output_limit(connection) => {
-                    connection.closing = true;
+                    connection.close(Closing::AfterReplies);
                     done = input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES || self.budget.is_spent() => {
+                (Ended::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES || self.serving.budget.is_spent() => {
                     done = end;
                     connection.is_behind = done < input.len();
                     break;
@@ -160,14 +161,14 @@ impl IoThread {
                 }
             }
         }
-        if let Some(node) = &mut connection.node {
+        if let Some(node) = connection.state.node_mut() {
             let session = &mut node.job.session;
             session.publish(None);
             if session.n_commands > 0 {
                 session.count_commands();
             }
         }
-        self.batch = Some(batch);
+        self.serving.batch = Some(batch);
         done
     }
 
@@ -184,7 +185,7 @@ impl IoThread {
     ) -> Ended {
         let batch = turn.batch;
         let accounted_nanos = self.worker.thread.accounted_nanos.get();
-        self.budget.renew();
+        self.serving.budget.renew();
         let long = match batch.commands[0].n_bytes() {
             LONG_REQUEST_BYTES.. => self.run_long_request(connection, turn, out),
             _ => None,
@@ -194,7 +195,7 @@ impl IoThread {
             None => self.run_batch(connection, turn, out),
         };
         let ended_at = Instant::now();
-        self.served_at = Some(ended_at);
+        self.serving.ended_at = Some(ended_at);
         if let Some(split) = &mut connection.split {
             cold_path();
             splitting::ran(split, &batch.commands[0], ended_at);
@@ -232,7 +233,7 @@ impl IoThread {
 
     fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
         let Turn { batch, now, .. } = turn;
-        connection.node.as_mut().expect("a parked connection runs nothing").job.now = now;
+        connection.state.ready().job.now = now;
         let mut index = 0;
         // The last command that ran on one shard. It changes nothing that admits the next command like it.
         let mut before: Option<&Parsed> = None;
@@ -268,7 +269,9 @@ impl IoThread {
                 }
                 return ended;
             }
-            if (out.len() > TURN_REPLY_BYTES || self.budget.is_spent()) && index < batch.commands.len() {
+            if (out.len() > TURN_REPLY_BYTES || self.serving.budget.is_spent())
+                && index < batch.commands.len()
+            {
                 cold_path();
                 connection.is_behind = true;
                 return Ended::Paused(end);
@@ -282,7 +285,8 @@ impl IoThread {
     /// This is a function of its own because equal commands in a row do not come here.
     #[inline(never)]
     fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &Parsed) -> bool {
-        let session = &connection.node.as_ref().expect("a parked connection runs nothing").job.session;
+        let Some(node) = connection.state.node() else { return false };
+        let session = &node.job.session;
         turn.server.attention.is_idle(session.rights_as_of)
             // The previous command may have been admitted with rights that were looked up again later, under
             // its hold.
@@ -304,18 +308,17 @@ impl IoThread {
         let parsed = &batch.commands[0];
         let words = turn.words(parsed);
         if server.durability.is_full() {
-            let slot =
-                connection.node.as_ref().expect("a parked connection runs nothing").job.session.origin.slot;
+            let slot = connection.state.ready().job.session.origin.slot;
             self.await_room_in_log(slot, connection);
             return Some(Ended::Paused(parsed.start));
         }
         // The request itself is counted already. The value is a second copy of it until the command has
         // ended.
         let n_more = words.iter().map(<[u8]>::len).sum::<usize>();
-        if self.config.maxmemory.is_some() && server.memory.room() < n_more as i64 {
-            self.eviction.make_room(&mut self.worker, n_more);
+        if self.own.config.maxmemory.is_some() && server.memory.room() < n_more as i64 {
+            self.housekeeping.eviction.make_room(&mut self.worker, n_more);
         }
-        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let node = connection.state.ready();
         // Deadlines count from now. The command's shards may have no time yet, or the time of their last use.
         node.job.now = now;
         let session = &mut node.job.session;
@@ -328,7 +331,7 @@ impl IoThread {
                 batch.leave_unmeasured(0);
                 let queue = session.queue.as_mut().expect("queueing is admitted in MULTI only");
                 queue.push_without_bytes(command.id, words, parsed.start);
-                self.input_for = InputFor::Queue;
+                self.serving.input_for = InputFor::Queue;
                 let start = out.len();
                 Reply::new(out, session.resp).simple("QUEUED");
                 session.drop_unwanted(start, out);
@@ -343,10 +346,10 @@ impl IoThread {
                 connection.record.ran(command.id);
                 batch.leave_unmeasured(0);
                 self.worker.thread.stats().delegated.add(1);
-                let mut node = connection.node.take().expect("here a moment ago");
+                let mut node = connection.state.depart();
                 node.job.is_timed = true;
                 node.job.push_without_bytes(command.id, words, parsed.routed, parsed.start);
-                self.input_for = InputFor::Node(node);
+                self.serving.input_for = InputFor::Node(node);
                 Some(Ended::Parked(parsed.end))
             }
             _ => None,
@@ -355,7 +358,7 @@ impl IoThread {
 
     /// Whether the input that has been served belongs to another owner than its connection.
     pub(super) fn has_moved_input(&self) -> bool {
-        !matches!(self.input_for, InputFor::Connection)
+        !matches!(self.serving.input_for, InputFor::Connection)
     }
 
     /// Passes the input to its owner, and returns the part that the connection keeps.
@@ -365,7 +368,7 @@ impl IoThread {
         mut input: Vec<u8>,
         consumed: usize,
     ) -> Vec<u8> {
-        let input_for = std::mem::take(&mut self.input_for);
+        let input_for = std::mem::take(&mut self.serving.input_for);
         if let InputFor::Connection = input_for {
             input.drain(..consumed);
             return input;
@@ -374,7 +377,7 @@ impl IoThread {
         match input_for {
             InputFor::Connection => {}
             InputFor::Queue => {
-                let session = connection.node.as_mut().map(|node| &mut node.job.session);
+                let session = connection.state.node_mut().map(|node| &mut node.job.session);
                 let queue = session.and_then(|session| session.queue.as_mut());
                 queue.expect("the request has just been queued").adopt(input);
             }
@@ -404,7 +407,7 @@ impl IoThread {
         let reads = || matches!(found, Found::Command(command) if command.has(Flags::READONLY));
         let is_due = braid_storage::is_above_limit() && !reads();
         if is_due || wanted > 0 && server.memory.room() < wanted as i64 {
-            self.eviction.make_room(&mut self.worker, wanted);
+            self.housekeeping.eviction.make_room(&mut self.worker, wanted);
         }
     }
 
@@ -420,7 +423,7 @@ impl IoThread {
         let Turn { server, batch, .. } = turn;
         let parsed = &batch.commands[index];
         let words = turn.words(parsed);
-        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let node = connection.state.ready();
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
             return Gate::Shut(Ended::Closed);
@@ -465,7 +468,7 @@ impl IoThread {
             Admission::Postpone => {
                 connection.record.ran(command.id);
                 let node = detach(connection, turn, index..index + 1, true);
-                connection.postponed = Some(self.postpone(node));
+                self.postpone(connection, node);
                 Gate::Shut(Ended::Parked(parsed.end))
             }
         }
@@ -500,7 +503,7 @@ impl IoThread {
                 // The last snapshot would lack the effects of this command.
                 cold_path();
                 let node = detach(connection, turn, index..index + 1, true);
-                connection.postponed = Some(self.postpone(node));
+                self.postpone(connection, node);
                 Next::Parked { input_from: parsed.end }
             }
             Run::Transaction(_)
@@ -540,7 +543,7 @@ impl IoThread {
     ) -> bool {
         // CLIENT LIST shows its own client while its command is in the buffer.
         connection.record.footprint.set(Part::Input, turn.input.len());
-        let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
+        let session = &mut connection.state.ready().job.session;
         let (words, thread) = (turn.words(parsed), &self.worker.thread);
         let mut call = Call::of_session(&TABLE, turn.server, session, turn.now, thread);
         step::answer(&mut call, command, words, parsed.routed, out, thread);
@@ -582,12 +585,12 @@ impl IoThread {
         out: &mut Vec<u8>,
     ) -> Next {
         let Turn { server, batch, now, .. } = turn;
-        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let node = connection.state.ready();
         let session = &mut node.job.session;
         let commands = &batch.commands[..];
         // Commands that run here change neither.
         let (is_restricted, rights_as_of) = (session.rights.is_some(), session.rights_as_of);
-        let budget = &self.budget;
+        let budget = &self.serving.budget;
         let next = Cell::new(first);
         let n_before = out.len();
         let n_kept = Cell::new(n_before);
@@ -709,13 +712,13 @@ impl IoThread {
         group: Range<usize>,
         out: &mut Vec<u8>,
     ) -> Next {
-        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let node = connection.state.ready();
         let session = &mut node.job.session;
         let leader = &turn.batch.commands[group.start];
         let routed = leader.routed.expect("a command on one shard has its key first");
         // A notification to the client has its place between the replies to two of its commands.
         let group = if session.record.is_listener() { group.start..group.start + 1 } else { group };
-        let budget = &self.budget;
+        let budget = &self.serving.budget;
         let next = Cell::new(group.start);
         let n_kept = Cell::new(out.len());
         let held = self.worker.with_shards(&[routed.shard], |held, thread| {
@@ -824,7 +827,7 @@ impl IoThread {
         let Turn { server, batch, now, .. } = turn;
         let parsed = &batch.commands[index];
         let (words, first) = (turn.words(parsed), parsed.routed);
-        let node = connection.node.as_mut().expect("a parked connection runs nothing");
+        let node = connection.state.ready();
         let session = &mut node.job.session;
         let mut route = Route::default().with_weight(Weight::Heavy);
         let ahead = batch.keys_of(index);
@@ -844,7 +847,7 @@ impl IoThread {
             }
             let shards = needs.shards(server);
             let start = out.len();
-            let budget = &self.budget;
+            let budget = &self.serving.budget;
             let held = self.worker.with_shards(&shards, |held, thread| {
                 let unit = Unit {
                     command,
@@ -905,7 +908,7 @@ impl IoThread {
         words: Words<'_>,
         now: Millis,
     ) {
-        let mut node = connection.node.take().expect("a parked connection runs nothing");
+        let mut node = connection.state.depart();
         let Job { session, reply, .. } = &mut node.job;
         let mut call = Call::of_session(&TABLE, server, session, now, &self.worker.thread);
         step::answer(&mut call, command, words, None, reply, &self.worker.thread);
@@ -929,7 +932,7 @@ impl IoThread {
         let Found::Command(command) = parsed.found else {
             unreachable!("only a known command visits shards")
         };
-        let session = &mut connection.node.as_mut().expect("a parked connection runs nothing").job.session;
+        let session = &mut connection.state.ready().job.session;
         let args = command.args(turn.words(parsed), server.keyspace.router(), None);
         let stats = self.worker.thread.stats();
         let mut call = Call::of_session(&TABLE, server, session, now, &self.worker.thread);
@@ -940,7 +943,7 @@ impl IoThread {
                 let sweep = sweep.with_limit(stats.output_limit.load(Ordering::Relaxed));
                 stats.ran(command.id, false);
                 session.n_commands += 1;
-                let mut node = connection.node.take().expect("here a moment ago");
+                let mut node = connection.state.depart();
                 node.job.push(command.id, turn.words(parsed), None);
                 node.job.task = Task::Sweep(Box::new(sweep));
                 self.sweeps.push_back(node);
@@ -964,7 +967,7 @@ impl IoThread {
         out: &mut Vec<u8>,
         start: usize,
     ) -> Option<Ended> {
-        let node = connection.node.as_mut().expect("the command ran here");
+        let node = connection.state.ready();
         let session = &mut node.job.session;
         // The thread must know of its subscriptions before the connection can close.
         if session.closing && session.request.get() != Some(Request::ReadNotifications) {
@@ -980,7 +983,7 @@ impl IoThread {
         {
             return self.hold_for_room(connection).then_some(Ended::Paused(input_from));
         }
-        let mut node = connection.node.take().expect("the command ran here");
+        let mut node = connection.state.depart();
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
         // The reply leaves with the node, and still waits for the log.
@@ -995,18 +998,17 @@ impl IoThread {
             node.job.session.ask(Request::ReadNotifications);
             node.job.session.n_commands += 1;
             let ticket = connection.last_ticket.max(self.worker.thread.ticket.get());
-            connection.begin_sync_wait(&node);
-            self.await_sync(node, wanted, ticket);
+            self.await_sync(connection, node, wanted, ticket);
             return Some(Ended::Parked(input_from));
         }
         let Request::Sleep { millis, counts } = request else {
-            self.give_back_after_notifications(node);
+            self.give_back_after_notifications(connection, node);
             return Some(Ended::Paused(input_from));
         };
         node.job.session.ask(Request::ReadNotifications);
         // The batch does not count this command.
         node.job.session.n_commands += 1;
-        self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
+        self.rest(connection, node, millis, (counts == Counts::AsWork).then_some(command));
         Some(Ended::Parked(input_from))
     }
 
@@ -1037,7 +1039,7 @@ fn detach(
     group: Range<usize>,
     is_timed: bool,
 ) -> Box<Node<Job>> {
-    let mut node = connection.node.take().expect("a parked connection runs nothing");
+    let mut node = connection.state.depart();
     for parsed in &turn.batch.commands[group.clone()] {
         node.job.push(parsed.command().id, turn.words(parsed), parsed.routed);
     }
@@ -1125,8 +1127,8 @@ fn report_protocol_error(
     out: &mut Vec<u8>,
     thread: &ThreadState,
 ) {
-    connection.closing = true;
-    let Some(node) = &connection.node else { return };
+    connection.close(Closing::AfterReplies);
+    let Some(node) = connection.state.node() else { return };
     verbose!("Protocol error ({error}) from client: id={}", connection.record.id.0);
     thread.stats().error("ERR");
     let text = [b"ERR Protocol error: ", &error.text()[..]].concat();

@@ -2,13 +2,12 @@
 //!
 //! It shows where the time goes.
 
-use std::time::Instant;
-
 use braid_storage::executor::Node;
 
 use super::{IoThread, batch::Parsed};
 use crate::{
     client::{connection::Connection, node::Job},
+    clock::Instant,
     command::Found,
     telemetry::split::{Phase, Split},
 };
@@ -17,7 +16,7 @@ impl IoThread {
     /// Begins to follow the input of a read, unless earlier input is still followed.
     #[cold]
     pub(super) fn begin_split(&self, connection: &mut Connection, now: Instant) {
-        let Some(woke_at) = self.woke_at else { return };
+        let Some(woke_at) = self.serving.woke_at else { return };
         match &mut connection.split {
             Some(split) => split.pass(Phase::Socket, now),
             None => {

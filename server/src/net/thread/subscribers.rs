@@ -3,18 +3,20 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use braid_storage::{KeyHasher, executor::Node};
+use braid_storage::KeyHasher;
 
 use crate::{
-    client::{id::ClientId, node::Job},
+    client::id::ClientId,
+    clock::Instant,
     notify::{
         notifications::Place,
         subscriptions::{Name, TopicKind},
         tracking_table::{Invalidation, Mode, TrackerNumber},
     },
+    random,
 };
 
 /// The subscriptions of a thread's connections, as of the last notification that was read.
@@ -30,7 +32,7 @@ pub(super) struct Subscribers {
 
 impl Default for Subscribers {
     fn default() -> Self {
-        let hasher = KeyHasher::random();
+        let hasher = random::key_hasher();
         Self {
             by_kind: TopicKind::ALL.map(|_| HashMap::with_hasher(hasher)),
             monitors: BTreeSet::new(),
@@ -106,7 +108,9 @@ pub(super) const SLICE_BYTES: usize = 4 << 20;
 /// The bytes given to one connection after which they are written first.
 ///
 /// A client that reads is not closed for bytes that its socket was not offered.
-pub(super) const WRITE_BYTES: usize = 32 * 1024;
+///
+/// Unit tests have smaller sockets.
+pub(super) const WRITE_BYTES: usize = if cfg!(test) { 4 << 10 } else { 32 << 10 };
 /// The maximum time for which a thread gathers notifications before it gives out more.
 pub(super) const GIVING_REST_MAX: Duration = Duration::from_millis(1);
 /// The number of queued bytes at which gathering ends.
@@ -120,10 +124,11 @@ pub(super) const CLOCK_EVERY: usize = 64;
 #[derive(Default)]
 pub(super) struct Giving {
     pub(super) n_read: u64,
-    /// The successors of notifications, by the number of notifications that must be read first, rising.
-    pub(super) turns: VecDeque<(u64, Successor)>,
-    /// Connections that wait until the queues they have filled are empty.
-    pub(super) held_back: Vec<(Place, ClientId)>,
+    /// Connections that wait for notifications: the number of those that must be read first, rising, the slot
+    /// and the client.
+    pub(super) turns: VecDeque<(u64, Place, ClientId)>,
+    /// Connections that wait until the queues of these threads, one bit each, have emptied.
+    pub(super) held_back: Vec<(Place, ClientId, u128)>,
     /// Connections that were given more than their limit. They are closed when nothing is being given out.
     pub(super) to_close: Vec<Place>,
     /// Invalidations for clients that are being handed over to this thread.
@@ -164,12 +169,4 @@ impl Slice {
         self.n_given = 0;
         began.elapsed() > most
     }
-}
-
-/// The connection or node that continues when the queue is read up to a position.
-pub(super) enum Successor {
-    /// A connection, with the replies in its node.
-    Node(Box<Node<Job>>),
-    /// A connection, with its unread input.
-    Connection(Place, ClientId),
 }
