@@ -9,7 +9,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use braid_storage::time::Millis;
+use braid_storage::entry::time::Millis;
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeValLike,

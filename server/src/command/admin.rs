@@ -18,9 +18,13 @@ use braid_protocol::{
     reply::{Reply, Resp},
 };
 use braid_storage::{
-    Event, Expiry, Key, Shard, StorageError, encoding_name,
+    entry::{key::Key, lru, time::Expiry},
+    error::StorageError,
     glob::{Case, glob_match},
-    record,
+    keyspace::shard::Shard,
+    memory::reclaim,
+    observers::{event::Event, record},
+    types::kinds::encoding_name,
 };
 use nix::sys::signal::{Signal, raise};
 
@@ -736,7 +740,7 @@ fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>)
         peer.stats.reset();
     }
     call.server.keyspace.reset_stats();
-    braid_storage::reset_reclaimed();
+    reclaim::reset_reclaimed();
     reply.ok();
     Ok(())
 }
@@ -1426,7 +1430,7 @@ fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
         encoding_name(entry),
         entry.bytes().map_or_else(|| entry.allocated_bytes(), <[u8]>::len),
         entry.access_clock().bits(),
-        braid_storage::lru::idle_seconds(entry, now),
+        lru::idle_seconds(entry, now),
     );
     reply.simple(&text);
     Ok(())

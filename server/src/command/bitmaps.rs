@@ -4,10 +4,14 @@ use std::ops::Range;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Shard, StorageError, StringOrigin,
-    bits::{self, BitOperation, IntType, Overflow},
     entry::Pinned,
-    string::STRING_MAX_BYTES,
+    error::StorageError,
+    keyspace::shard::Shard,
+    observers::event::Event,
+    types::{
+        bits::{self, BitOperation, IntType, Overflow},
+        string::{STRING_MAX_BYTES, StringOrigin},
+    },
 };
 use smallvec::SmallVec;
 

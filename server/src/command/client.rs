@@ -6,7 +6,7 @@ use std::{
 };
 
 use braid_protocol::{number, reply::Reply};
-use braid_storage::time::Millis;
+use braid_storage::entry::time::Millis;
 
 use super::{
     Call, CommandSpec, CommandTable, Run,

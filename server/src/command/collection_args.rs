@@ -2,9 +2,9 @@
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Position,
     glob::{self, Case, glob_match},
-    packed::Element,
+    table::Position,
+    types::packed::Element,
 };
 
 use crate::catalog::{Args, CommandError, Outcome};

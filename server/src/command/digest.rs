@@ -1,7 +1,14 @@
 //! DEBUG DIGEST and DIGEST-VALUE.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Digest, Position, digest_of, entry::EntryRef, has_expired};
+use braid_storage::{
+    entry::EntryRef,
+    table::Position,
+    types::{
+        digest::Digest,
+        kinds::{digest_of, has_expired},
+    },
+};
 
 use super::{Call, admin::debug_args};
 use crate::catalog::{Args, Outcome};

@@ -1,7 +1,7 @@
 //! DUMP and RESTORE.
 
 use braid_protocol::{number, reply::Reply};
-use braid_storage::{Event, rdb, time::Deadline};
+use braid_storage::{entry::time::Deadline, observers::event::Event, rdb};
 
 use super::{Call, CommandSpec, Log, Run, Work, log_rewrite, work};
 use crate::{

@@ -1,6 +1,6 @@
 //! Commands on many keys, whose look-ups overlap.
 
-use braid_storage::{Key, Routed, Shard};
+use braid_storage::{entry::key::Key, keyspace::shard::Shard, table::hash::Routed};
 use smallvec::SmallVec;
 
 use super::Call;

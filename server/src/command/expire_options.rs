@@ -2,8 +2,12 @@
 
 use braid_protocol::number;
 use braid_storage::{
-    Event, Expiry, Key, Shard,
-    time::{Deadline, Millis},
+    entry::{
+        key::Key,
+        time::{Deadline, Expiry, Millis},
+    },
+    keyspace::shard::Shard,
+    observers::event::Event,
 };
 
 use crate::catalog::{Args, CommandError};

@@ -6,8 +6,10 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Expiry, HashMut, HashRef, HashType, Shard,
-    time::{Deadline, Millis},
+    entry::time::{Deadline, Expiry, Millis},
+    keyspace::shard::Shard,
+    observers::event::Event,
+    types::hashes::{HashMut, HashRef, HashType},
 };
 
 use super::{

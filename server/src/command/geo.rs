@@ -7,10 +7,15 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    Event, Key, Shard, SortedSetRef, WORK_MAX,
-    geo::{Area, GeoPoint, Shape},
-    packed::Element,
-    sorted_set::{AddRule, Gathered, Limit, Presence, SortedSetType},
+    entry::key::Key,
+    keyspace::shard::Shard,
+    observers::event::Event,
+    sync::work::WORK_MAX,
+    types::{
+        geo::{Area, GeoPoint, Shape},
+        packed::Element,
+        sorted_set::{AddRule, Gathered, Limit, Presence, SortedSetRef, SortedSetType},
+    },
 };
 
 use super::{

@@ -6,7 +6,7 @@ use braid_protocol::{
     number,
     reply::{Reply, Resp},
 };
-use braid_storage::Db;
+use braid_storage::entry::db::Db;
 
 use super::{Call, CommandSpec, Run, Work, acl, forget_own_watches_in_parts, is_confined, pubsub, tracking};
 use crate::{

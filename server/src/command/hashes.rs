@@ -5,9 +5,15 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    BYTES_PER_ELEMENT, Event, Expiry, HashRef, HashType, Position, Shard,
-    hashes::{Field, Inserted},
-    packed::Element,
+    entry::time::Expiry,
+    keyspace::shard::Shard,
+    observers::event::Event,
+    sync::work::BYTES_PER_ELEMENT,
+    table::Position,
+    types::{
+        hashes::{Field, HashRef, HashType, Inserted},
+        packed::Element,
+    },
 };
 
 use super::{

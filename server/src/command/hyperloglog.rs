@@ -4,8 +4,13 @@ use std::fmt::Write;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Event, Key, Shard, StringMut, StringOrigin,
-    hll::{self, Corrupt, Fault, Hll, HllChange, HllEncoding, Registers},
+    entry::key::Key,
+    keyspace::shard::Shard,
+    observers::event::Event,
+    types::{
+        hll::{self, Corrupt, Fault, Hll, HllChange, HllEncoding, Registers},
+        string::{StringMut, StringOrigin},
+    },
 };
 
 use super::{Call, CommandSpec, Run, Work, each_key::for_each_key, work};

@@ -2,12 +2,18 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Cursor, Db, Event, Key, Shard, encoding_name,
-    entry::EntryRef,
+    entry::{
+        EntryRef,
+        db::Db,
+        key::Key,
+        lru::{self, AccessPolicy},
+        time::Deadline,
+    },
     glob,
-    lru::{self, AccessPolicy},
-    time::Deadline,
-    type_name,
+    keyspace::shard::Shard,
+    observers::event::Event,
+    table::Cursor,
+    types::kinds::{encoding_name, type_name},
 };
 
 use super::{

@@ -9,7 +9,8 @@ use braid_protocol::reply::{Reply, Resp};
 use braid_script::{Host, LogLevel, Stop, UnknownCommand, analysis, shebang};
 use braid_storage::{
     glob::{Case, glob_match},
-    rdb, record,
+    observers::record,
+    rdb,
 };
 
 use super::{

@@ -4,8 +4,12 @@ use std::ops::{ControlFlow, Range};
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Awaits, BYTES_PER_ELEMENT, Event, Key, ListEnd, ListMut, ListRef, ListType, Shard, StorageError,
-    WORK_MAX, WORK_MAX_BYTES, entry::Kind, list::Side,
+    entry::{Kind, key::Key},
+    error::StorageError,
+    keyspace::shard::Shard,
+    observers::{event::Event, waiters::Awaits},
+    sync::work::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES},
+    types::list::{ListEnd, ListMut, ListRef, ListType, Side},
 };
 use smallvec::SmallVec;
 

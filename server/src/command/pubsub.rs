@@ -1,7 +1,12 @@
 //! Publish and subscribe, and MONITOR. [`crate::notify::publishing`] describes how messages travel.
 
 use braid_protocol::reply::{Reply, Resp};
-use braid_storage::{ChannelKind, Cursor, ShardId, coordinator::Held};
+use braid_storage::{
+    keyspace::shard::Shard,
+    observers::channels::ChannelKind,
+    sync::coordinator::Held,
+    table::{Cursor, hash::ShardId},
+};
 
 use super::{
     Call, CommandSpec, Registered, Run,
@@ -436,7 +441,7 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, kind: ChannelKind) -> Resul
     ))
 }
 
-fn list_step(sweep: &mut Sweep, shard: &mut braid_storage::Shard) -> Step {
+fn list_step(sweep: &mut Sweep, shard: &mut Shard) -> Step {
     sweep.step(shard)
 }
 

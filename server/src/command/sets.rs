@@ -2,11 +2,12 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Key, SetRef, SetType, Shard, StorageError,
-    entry::EntryRef,
-    set::{Element, Operation, SetBuilder, intersection},
+    entry::{EntryRef, key::Key, time::Millis},
+    error::StorageError,
+    keyspace::shard::Shard,
+    observers::event::Event,
     table::Position,
-    time::Millis,
+    types::set::{Element, Operation, SetBuilder, SetRef, SetType, intersection},
 };
 
 use super::{

@@ -4,10 +4,17 @@ use std::cmp::Ordering;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, HashType, Key, ListEnd, ListRef, ListType, SetRef, SortedSetRef, StorageError,
-    entry::{EntryRef, Kind},
-    packed::Element,
-    time::Millis,
+    entry::{EntryRef, Kind, key::Key, time::Millis},
+    error::StorageError,
+    memory::reclaim,
+    observers::event::Event,
+    types::{
+        hashes::HashType,
+        list::{ListEnd, ListRef, ListType},
+        packed::Element,
+        set::SetRef,
+        sorted_set::SortedSetRef,
+    },
 };
 use smallvec::SmallVec;
 
@@ -183,7 +190,7 @@ fn run(call: &mut Call<'_, '_>, key: &Key<'_>, request: &Request<'_>, reply: &mu
     }
     drop(sorted);
     if let Some(source) = source {
-        braid_storage::release(source);
+        reclaim::release(source);
     }
     Ok(())
 }

@@ -10,10 +10,13 @@ use braid_protocol::{
     reply::Reply,
 };
 use braid_storage::{
-    Event, Key, Shard, SortedSetMut, SortedSetRef,
-    entry::Kind,
-    sorted_set::{AddRule, Added, End, Presence, Replacing, Scored, Sorted, SortedSetType},
+    entry::{Kind, key::Key},
+    keyspace::shard::Shard,
+    observers::event::Event,
     table::Position,
+    types::sorted_set::{
+        AddRule, Added, End, Presence, Replacing, Scored, Sorted, SortedSetMut, SortedSetRef, SortedSetType,
+    },
 };
 use smallvec::SmallVec;
 

@@ -1,9 +1,8 @@
 //! Source keys: the values that a command combines, which it can read wherever they live.
 
 use braid_storage::{
-    StorageError,
-    entry::{EntryBox, EntryRef},
-    time::Millis,
+    entry::{EntryBox, EntryRef, time::Millis},
+    error::StorageError,
 };
 use smallvec::SmallVec;
 

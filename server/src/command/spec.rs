@@ -1,7 +1,7 @@
 //! The row of a command in the command table.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Db, Shard};
+use braid_storage::{entry::db::Db, keyspace::shard::Shard};
 
 use super::{Call, Work};
 use crate::{

@@ -12,8 +12,9 @@ mod xinfo;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Event, Shard, record,
-    stream::{AddError, Deletion, NewId, References, StreamId, StreamRef, StreamType},
+    keyspace::shard::Shard,
+    observers::{event::Event, record},
+    types::stream::{AddError, Deletion, NewId, References, StreamId, StreamRef, StreamType},
 };
 
 use self::{

@@ -6,7 +6,13 @@ use braid_protocol::{
     number::{self, LongDouble},
     reply::Reply,
 };
-use braid_storage::{Event, Expiry, Key, Shard, StorageError, StringOrigin, string::STRING_MAX_BYTES};
+use braid_storage::{
+    entry::{key::Key, time::Expiry},
+    error::StorageError,
+    keyspace::shard::Shard,
+    observers::event::Event,
+    types::string::{STRING_MAX_BYTES, StringOrigin},
+};
 
 use super::{
     Call, CommandSpec, Log, Look, Run, Work,

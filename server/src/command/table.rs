@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use braid_storage::{Routed, Router};
+use braid_storage::table::hash::{Routed, Router};
 
 use super::{CommandSpec, Run, renames::CalledNames};
 use crate::{

@@ -8,7 +8,7 @@ use std::{
 };
 
 use braid_protocol::reply::Reply;
-use braid_storage::Remembered;
+use braid_storage::observers::read_tracking::Remembered;
 
 use super::Call;
 use crate::{

@@ -6,7 +6,11 @@ use std::sync::{
 };
 
 use braid_protocol::reply::Reply;
-use braid_storage::{ShardId, WatchedKey, coordinator::Held, time::Millis};
+use braid_storage::{
+    entry::{key::WatchedKey, time::Millis},
+    sync::coordinator::Held,
+    table::hash::ShardId,
+};
 
 use super::{Call, CommandSpec, GaveUp, PART_KEYS, Run};
 use crate::{

@@ -6,7 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use braid_storage::{Db, ExpiryCursor, Lasting, ShardId, coordinator::Worker, table::Counts, time::Millis};
+use braid_storage::{
+    entry::{db::Db, time::Millis},
+    keyspace::shard::expiry::ExpiryCursor,
+    sync::coordinator::Worker,
+    table::{Counts, Lasting, hash::ShardId},
+};
 
 use crate::{client::node::Job, run::unit, shared::thread_state::ThreadState};
 

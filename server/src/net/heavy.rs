@@ -6,7 +6,8 @@ use std::{
 };
 
 use braid_storage::{
-    coordinator::{Weight, Worker},
+    memory::{allocator, reclaim},
+    sync::coordinator::{Weight, Worker},
     table::flush_retired,
 };
 use crossbeam_utils::sync::Parker;
@@ -55,7 +56,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         let may_begin =
             may_begin && spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
         // Large garbage must not pile up: each command may produce as much again.
-        while braid_storage::has_much_large_garbage() && braid_storage::reclaim_large() {}
+        while reclaim::has_much_large_garbage() && reclaim::reclaim_large() {}
         let worked = may_begin && worker.take_heavy();
         // A long record is written before the next one is made.
         if worked && server.durability.is_full() && server.durability.aof.advance() {
@@ -78,7 +79,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             // it, or stops the server, unparks this one.
             flush_retired();
             if !worked {
-                braid_storage::settle_before_sleep();
+                allocator::settle_before_sleep();
                 parker.park();
             }
             continue;
@@ -89,7 +90,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             flush_retired();
             if !worked && server.engine.heavy_is_empty() && worker.thread.offloaded.is_empty() {
                 // A thread that brings heavy work unparks all.
-                braid_storage::settle_before_sleep();
+                allocator::settle_before_sleep();
                 parker.park();
             } else if !worked {
                 parker.park_timeout(SPARE_LOOKS_EVERY);
@@ -108,7 +109,7 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
             // Any other thread that wants this core has more urgent work.
             std::thread::yield_now();
         } else if !worked {
-            braid_storage::settle_before_sleep();
+            allocator::settle_before_sleep();
             parker.park_timeout(HOUSEKEEPING);
             (server.process.return_freed_memory)();
         }
@@ -119,6 +120,6 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
 ///
 /// It takes a few milliseconds, or longer for very many bytes in one piece.
 fn free_some() -> bool {
-    let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| braid_storage::reclaim()).count();
-    braid_storage::reclaim_large() || n_steps > 0
+    let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| reclaim::reclaim()).count();
+    reclaim::reclaim_large() || n_steps > 0
 }

@@ -25,8 +25,11 @@ use std::{
 use braid_journal::intake::Ticket;
 use braid_protocol::request::Limits;
 use braid_storage::{
-    coordinator::{Weight, Worker},
-    executor::Node,
+    memory::{allocator, reclaim},
+    sync::{
+        coordinator::{Weight, Worker},
+        executor::Node,
+    },
     table::flush_retired,
 };
 use mio::{Events, Poll, Token};
@@ -322,7 +325,7 @@ impl IoThread {
             });
         let timeout = if may_sleep { self.time_to_sleep(now) } else { Duration::ZERO };
         if may_sleep {
-            braid_storage::settle_before_sleep();
+            allocator::settle_before_sleep();
         }
         let polled = self.poll.poll(events, Some(timeout));
         self.server().threads[self.worker.thread.index].inbox.awake();
@@ -343,7 +346,7 @@ impl IoThread {
             || self.expiry.is_behind()
             || self.worker.thread.owes_collection.get()
             || Eviction::is_due(self.server())
-            || braid_storage::has_garbage()
+            || reclaim::has_garbage()
             || self.worker.thread.has_unpublished()
     }
 
@@ -679,17 +682,17 @@ impl IoThread {
 
     /// Frees garbage that was too large for a hold, for a share of this turn.
     fn reclaim(&mut self) {
-        if braid_storage::wants_idle_threads() {
+        if reclaim::wants_idle_threads() {
             self.worker.thread.wake_heavy = true;
             self.worker.thread.send_wakes();
-            braid_storage::help_reclaim_large();
+            reclaim::help_reclaim_large();
         }
-        if !braid_storage::has_garbage() {
+        if !reclaim::has_garbage() {
             return;
         }
-        let budget = if braid_storage::is_flooded() { FLOODED_BUDGET } else { RECLAIM_BUDGET };
+        let budget = if reclaim::is_flooded() { FLOODED_BUDGET } else { RECLAIM_BUDGET };
         let began = Instant::now();
-        while braid_storage::reclaim() && began.elapsed() < budget {}
+        while reclaim::reclaim() && began.elapsed() < budget {}
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use braid_storage::coordinator::Worker;
+use braid_storage::sync::coordinator::Worker;
 use crossbeam_queue::SegQueue;
 
 use crate::{client::node::Job, clock::Clock, shared::attention::Attention};

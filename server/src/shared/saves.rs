@@ -9,9 +9,13 @@ use std::{
 };
 
 use braid_storage::{
-    Db, Parts, SaveStep, ShardId,
-    coordinator::{Panic, Worker},
-    executor::Node,
+    entry::db::Db,
+    observers::snapshot::{Parts, SaveStep},
+    sync::{
+        coordinator::{Panic, Worker},
+        executor::Node,
+    },
+    table::hash::ShardId,
 };
 use crossbeam_queue::SegQueue;
 

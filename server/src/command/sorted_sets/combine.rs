@@ -2,11 +2,15 @@
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    Event, Key, Router, SetRef, SortedSetRef, StorageError,
-    entry::{EntryRef, Kind},
-    packed::Element,
-    sorted_set::{Gathered, Sorted},
-    time::Millis,
+    entry::{EntryRef, Kind, key::Key, time::Millis},
+    error::StorageError,
+    observers::event::Event,
+    table::hash::Router,
+    types::{
+        packed::Element,
+        set::SetRef,
+        sorted_set::{Gathered, Sorted, SortedSetRef},
+    },
 };
 use smallvec::SmallVec;
 

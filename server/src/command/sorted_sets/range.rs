@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use braid_protocol::{number, reply::Reply};
 use braid_storage::{
-    BYTES_PER_ELEMENT, Event, Shard, SortedSetRef, WORK_MAX, WORK_MAX_BYTES,
-    sorted_set::{Gathered, Limit, SortedSetType},
+    keyspace::shard::Shard,
+    observers::event::Event,
+    sync::work::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES},
+    types::sorted_set::{Gathered, Limit, SortedSetRef, SortedSetType},
 };
 
 use super::{store, write_list};

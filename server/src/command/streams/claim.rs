@@ -2,9 +2,10 @@
 
 use braid_protocol::{number::parse_i64, reply::Reply};
 use braid_storage::{
-    Event, Key, Shard,
-    stream::{Claim, Claimable, Counting, Entry, StreamId, StreamMut, StreamType},
-    time::Millis,
+    entry::{key::Key, time::Millis},
+    keyspace::shard::Shard,
+    observers::event::Event,
+    types::stream::{Claim, Claimable, Counting, Entry, StreamId, StreamMut, StreamType},
 };
 
 use super::{

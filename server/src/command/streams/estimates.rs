@@ -2,8 +2,9 @@
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
-    BYTES_PER_ELEMENT, Key, WORK_MAX,
-    stream::{Group, Stream, StreamId, StreamRef, TrimTo},
+    entry::key::Key,
+    sync::work::{BYTES_PER_ELEMENT, WORK_MAX},
+    types::stream::{Group, Stream, StreamId, StreamRef, TrimTo},
 };
 
 use super::{

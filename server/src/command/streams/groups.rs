@@ -2,9 +2,10 @@
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Event, Key, Shard,
-    stream::{Deletion, Group, StreamId, StreamMut, StreamRef, StreamType},
-    time::Millis,
+    entry::{key::Key, time::Millis},
+    keyspace::shard::Shard,
+    observers::event::Event,
+    types::stream::{Deletion, Group, PendingEntry, StreamId, StreamMut, StreamRef, StreamType},
 };
 
 use super::{
@@ -274,7 +275,7 @@ fn write_summary(reply: &mut Reply<'_>, group: &Group) {
 fn write_range(reply: &mut Reply<'_>, group: &Group, range: &PendingRange<'_>, now: Millis) {
     let array = reply.array_later();
     let mut n = 0;
-    let mut write = |pending: braid_storage::stream::PendingEntry<'_>| {
+    let mut write = |pending: PendingEntry<'_>| {
         let idle = now.0.saturating_sub(pending.delivered_at.0);
         if idle >= range.idle_min {
             reply.array(4);

@@ -4,7 +4,7 @@ use braid_protocol::{
     number::{IntegerText, parse_i64},
     reply::Reply,
 };
-use braid_storage::stream::{NewId, StreamId};
+use braid_storage::types::stream::{NewId, StreamId};
 use smallvec::SmallVec;
 
 use crate::catalog::{Args, CommandError};

@@ -1,8 +1,9 @@
 //! Records of commands on streams: explicit IDs, and the resulting state of groups.
 
 use braid_storage::{
-    Db, Key, record,
-    stream::{PendingEntry, Stream, StreamId, StreamMut},
+    entry::{db::Db, key::Key},
+    observers::record,
+    types::stream::{PendingEntry, Stream, StreamId, StreamMut},
 };
 
 use super::super::log_rewrite::decimal;

@@ -1,6 +1,6 @@
 //! Shared options of commands on streams: trimming, and the treatment of consumer groups.
 
-use braid_storage::{
+use braid_storage::types::{
     stream::{NewId, Precision, References, Trim, TrimTo},
     thresholds::Thresholds,
 };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Awaits, Db, Event, Key,
-    stream::{Acknowledgement, Delivery, StreamId, StreamMut, StreamRef, StreamType},
-    time::Millis,
+    entry::{db::Db, key::Key, time::Millis},
+    observers::{event::Event, waiters::Awaits},
+    types::stream::{Acknowledgement, Delivery, StreamId, StreamMut, StreamRef, StreamType},
 };
 use smallvec::SmallVec;
 

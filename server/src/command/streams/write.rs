@@ -1,7 +1,7 @@
 //! Stream entries in replies.
 
 use braid_protocol::reply::Reply;
-use braid_storage::stream::{Deletion, Entry};
+use braid_storage::types::stream::{Deletion, Entry};
 
 use super::ids::write_id;
 

@@ -2,8 +2,8 @@
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key,
-    stream::{Consumer, Entry, Group, Stream, StreamId, StreamRef, StreamType},
+    entry::key::Key,
+    types::stream::{Consumer, Entry, Group, Stream, StreamId, StreamRef, StreamType},
 };
 
 use super::{

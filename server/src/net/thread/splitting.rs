@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use braid_storage::executor::Node;
+use braid_storage::sync::executor::Node;
 
 use super::{IoThread, batch::Parsed};
 use crate::{

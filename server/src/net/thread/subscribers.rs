@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use braid_storage::{KeyHasher, executor::Node};
+use braid_storage::{sync::executor::Node, table::hash::KeyHasher};
 
 use crate::{
     client::{id::ClientId, node::Job},

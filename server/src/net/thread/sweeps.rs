@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use braid_storage::{Remembered, coordinator::Route, executor::Node};
+use braid_storage::{
+    observers::read_tracking::Remembered,
+    sync::{coordinator::Route, executor::Node},
+    table::hash::ShardId,
+};
 
 use super::IoThread;
 use crate::{
@@ -34,7 +38,7 @@ const FORGETTING_KEYS: usize = 64;
 enum Swept {
     Done,
     OutOfTime,
-    Held(braid_storage::ShardId),
+    Held(ShardId),
 }
 
 impl IoThread {
@@ -85,7 +89,7 @@ impl IoThread {
                 return;
             }
             self.limited_at = (self.limited_at + 1) % n_shards;
-            let shard = braid_storage::ShardId(self.limited_at as u16);
+            let shard = ShardId(self.limited_at as u16);
             // A held shard has its turn in the next round. The readers of a key are told when the shard is
             // released.
             let _ = self.worker.with_shard(shard, |shard, _| {

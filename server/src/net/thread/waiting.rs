@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use braid_storage::executor::Node;
+use braid_storage::sync::executor::Node;
 
 use super::{IoThread, Resting};
 use crate::{
