@@ -28,7 +28,7 @@ use braid_storage::{
     },
 };
 
-use crate::{catalog::Args, client::node::Job, command::collection_args::n_bytes};
+use crate::{catalog::Args, client::node::Job, command::arguments::collection_args::n_bytes};
 
 /// The growth of a command's work with the data.
 #[derive(Clone, Copy)]
