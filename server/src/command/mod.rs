@@ -20,7 +20,10 @@ use braid_protocol::request::{Parse, RequestParser};
 use crate::{access::User, catalog::Words, config::RenamedCommand};
 use table::renames::CalledNames;
 
-pub(crate) use admin::{NOT_LOGGED, turns_log_on, write_synced};
+pub(crate) use admin::{
+    config_command::turns_log_on,
+    saving::{NOT_LOGGED, write_synced},
+};
 pub use call::{Call, GaveUp, ShardAccess};
 pub use connections::acl::users_at_start;
 pub(crate) use connections::acl::{

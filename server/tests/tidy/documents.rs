@@ -524,7 +524,7 @@ const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/metrics/server_rows.rs", "repl-backlog-size", "INFO prints it"),
     ("server/src/process/title.rs", "tls-port", "a variable of the title"),
     (
-        "server/src/command/admin/mod.rs",
+        "server/src/command/admin/config_command.rs",
         "tls-port",
         "the one of the listening ports that CONFIG SET could not open",
     ),

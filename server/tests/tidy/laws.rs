@@ -189,7 +189,7 @@ const LOCKING: Exceptions = &[
     ("server/src/boot.rs", ".lock()", "before the threads start"),
     ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
     ("server/src/notify/subscriptions.rs", ".lock()", "what a client is subscribed to"),
-    ("server/src/command/admin/mod.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
+    ("server/src/command/admin/config_command.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
     (
         "server/src/net/certificate_watch.rs",
         ".lock()",
@@ -452,7 +452,7 @@ fn deciding_by_a_commands_name_is_seen_in_all_its_forms() {
 const DIALECTS: Exceptions = &[
     ("server/src/command/connections/handshake.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
     ("server/src/command/families/pubsub.rs", "Resp::V", "in RESP2 a subscriber may do nothing else"),
-    ("server/src/command/admin/mod.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
+    ("server/src/command/admin/debug.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
     ("server/src/client/connection.rs", "Resp::V", "what its client speaks while its session is under way"),
     (
         "server/src/net/thread/push_delivery.rs",

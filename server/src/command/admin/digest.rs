@@ -12,7 +12,7 @@ use braid_storage::{
 
 use crate::{
     catalog::{Args, Outcome},
-    command::{Call, admin::debug_args},
+    command::{Call, admin::debug::debug_args},
 };
 
 /// Replies with the digest of all databases: zeros if there are no keys.

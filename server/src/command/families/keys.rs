@@ -907,7 +907,7 @@ fn flushall(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> O
     read_flush_mode(args)?;
     call.each_shard(call.session.db, Shard::flush_all);
     crate::command::connections::tracking::tell_of_flush(call);
-    if !crate::command::admin::save_flushed(call) {
+    if !crate::command::admin::saving::save_flushed(call) {
         reply.ok();
     }
     Ok(())

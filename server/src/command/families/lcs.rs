@@ -34,7 +34,7 @@ pub(super) struct Lcs<'a> {
 
 impl<'a> Lcs<'a> {
     /// Compares two strings, in time proportional to the product of their lengths.
-    pub(in crate::command) fn new(a: &'a [u8], b: &'a [u8]) -> Self {
+    pub(super) fn new(a: &'a [u8], b: &'a [u8]) -> Self {
         let width = b.len() + 1;
         let mut lengths = vec![0; (a.len() + 1) * width];
         for (i, from_a) in a.iter().enumerate() {
