@@ -24,9 +24,9 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_journal::disk::Folder;
 use braid_storage::{
-    Keyspace, Router,
-    coordinator::{Engine, Weight, Worker},
-    hash::HashTags,
+    keyspace::Keyspace,
+    sync::coordinator::{Engine, Weight, Worker},
+    table::hash::{HashTags, Router},
 };
 use crossbeam_utils::{CachePadded, sync::Parker};
 use mio::{Poll, Waker};

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use braid_storage::time::Millis;
+use braid_storage::entry::time::Millis;
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeValLike,

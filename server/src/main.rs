@@ -22,8 +22,8 @@ use braid_server::{
 use nix::libc::{self, c_int};
 
 use braid_storage::{
-    Allocator,
     glob::{Case, glob_match},
+    memory::allocator::Allocator,
 };
 
 #[global_allocator]

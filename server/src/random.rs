@@ -6,7 +6,7 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use braid_storage::KeyHasher;
+use braid_storage::table::hash::KeyHasher;
 
 thread_local! {
     /// Each thread has its own sequence, from a start that the operating system has chosen.

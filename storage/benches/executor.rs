@@ -11,9 +11,11 @@ use std::{
 };
 
 use braid_storage::{
-    ShardId,
-    coordinator::{Engine, Held, Job, Next, Panic, Route, Weight, Worker},
-    executor::{Inbox, Node},
+    sync::{
+        coordinator::{Engine, Held, Job, Next, Panic, Route, Weight, Worker},
+        executor::{Inbox, Node},
+    },
+    table::hash::ShardId,
 };
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 

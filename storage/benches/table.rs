@@ -3,13 +3,13 @@
 
 use std::hint::black_box;
 
-use braid_storage::entry::EntryBox;
-use braid_storage::hash::{HashTags, KeyHasher, Routed, Router};
+use braid_storage::table::hash::{HashTags, KeyHasher, Routed, Router};
 use braid_storage::table::{Fill, Position, Roots, Table, prefetch_behind_roots};
+use braid_storage::{entry::EntryBox, memory::allocator::Allocator};
 use criterion::{BatchSize, Criterion, Throughput};
 
 #[global_allocator]
-static ALLOCATOR: braid_storage::Allocator = braid_storage::Allocator;
+static ALLOCATOR: Allocator = Allocator;
 
 const N_KEYS: usize = 1_000_000;
 const SHARD_BITS: u32 = 10;

@@ -20,9 +20,13 @@
 
 mod blob;
 mod classes;
+pub mod db;
 mod handle;
 mod handover;
+pub mod key;
+pub mod lru;
 mod object;
+pub mod time;
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -37,9 +41,9 @@ pub(crate) use self::handle::{EntryHandle, SPARE_BITS};
 pub use self::handover::Handover;
 pub use self::object::Object;
 use self::object::{Boxed, ObjectHeader};
-use crate::packed::Splice;
-use crate::teardown::Rubble;
-use crate::time::Deadline;
+use self::time::Deadline;
+use crate::memory::teardown::Rubble;
+use crate::types::packed::Splice;
 
 /// The longest value, in bytes, that is stored after its key; longer ones are blobs.
 pub const INLINE_MAX: usize = 1024;
@@ -729,7 +733,7 @@ impl EntryBox {
     }
 
     /// The value, mutable, if it is an object of type `T`. A pinned one is copied first, which may be much
-    /// work: writers wait until [`Shard::unpin`](crate::Shard::unpin) instead.
+    /// work: writers wait until [`Shard::unpin`](crate::keyspace::shard::Shard::unpin) instead.
     #[inline]
     pub fn object_mut<T: Object>(&mut self) -> Option<&mut T> {
         let header = self.header();

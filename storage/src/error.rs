@@ -8,6 +8,6 @@ pub enum StorageError {
     /// A string would become longer than it may be.
     TooLong,
     /// The work would take longer than a shard may be held: see
-    /// [`Shard::whole_string`](crate::Shard::whole_string).
+    /// [`Shard::whole_string`](crate::keyspace::shard::Shard::whole_string).
     TooMuch,
 }

@@ -1,5 +1,10 @@
 //! The part of the keyspace that needs no hold: the places of keys, and published counts.
 
+mod pins;
+pub(crate) mod published;
+pub mod shard;
+pub(crate) mod tear_guard;
+
 use std::{
     collections::HashMap,
     hint::cold_path,
@@ -10,15 +15,22 @@ use crossbeam_epoch::pin;
 use smallvec::SmallVec;
 
 use crate::{
-    Db,
-    hash::{Routed, Router, ShardId},
-    lru::Access,
-    published::Published,
-    shard::{Shard, Tables},
-    snapshot::Early,
-    table::{Counts, Fill, Known, PREFETCH_MAX, Root, Roots, prefetch_behind_roots},
-    thresholds::Thresholds,
-    time::{Deadline, Millis},
+    entry::{
+        db::Db,
+        lru::Access,
+        time::{Deadline, Millis},
+    },
+    keyspace::{
+        published::Published,
+        shard::{Shard, Tables},
+    },
+    observers::snapshot::Early,
+    table::{
+        Counts, Fill, Known, PREFETCH_MAX, Root, Roots,
+        hash::{Routed, Router, ShardId},
+        prefetch_behind_roots,
+    },
+    types::thresholds::Thresholds,
 };
 
 /// The number of tables whose counts take some 200 µs to add up.

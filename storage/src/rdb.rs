@@ -42,10 +42,9 @@ pub(crate) use self::{
     walk::{Stop, ValueParts},
 };
 use crate::{
-    Key, Keyspace,
-    entry::{EntryBox, EntryRef},
-    kinds,
-    time::Millis,
+    entry::{EntryBox, EntryRef, key::Key, time::Millis},
+    keyspace::Keyspace,
+    types::kinds,
 };
 
 /// The version that is written: Redis 7.0's, which later ones read too.

@@ -39,13 +39,17 @@
 //! freed at once, since only the holder reads them.
 
 mod bucket;
+pub(crate) mod deadline_index;
 mod detached;
 mod directory;
+pub mod hash;
 mod lookahead;
 mod numbered;
+pub mod prefetch;
 mod retired;
 mod scan;
 mod segment;
+mod siphash;
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -55,6 +59,7 @@ use self::bucket::{SLOTS, SlotWord};
 pub use self::detached::Detached;
 use self::directory::{Bytes, DirectoryRef, SegmentWord};
 pub use self::directory::{Counts, Root, Roots};
+use self::hash::{Place, Router};
 pub use self::lookahead::{PREFETCH_MAX, prefetch_behind_roots};
 pub use self::numbered::{Known, NumberedTables, TakenTables};
 pub use self::retired::flush_retired;
@@ -62,10 +67,8 @@ pub(crate) use self::retired::retired_bytes;
 pub use self::scan::{Cursor, Position};
 pub use self::segment::Fill;
 use self::segment::{BUCKETS_MAX, Segment};
+use crate::entry::time::{Deadline, Millis};
 use crate::entry::{Encoding, EntryBox, EntryRef, Object};
-use crate::hash::{Place, Router};
-use crate::prefetch;
-use crate::time::{Deadline, Millis};
 
 /// Siblings with at most this many entries together merge. It is well below the size at which a segment
 /// splits.

@@ -7,12 +7,22 @@ use std::{
 };
 
 use braid_storage::{
-    Db, Event, Expiry, HashType, Key, Keyspace, ListEnd, ListType, SetType, Shard, SortedSetType,
-    hash::{HashTags, KeyHasher, Router},
-    n_garbage, n_reclaimed, reclaim, reclaim_large, release, reset_reclaimed,
-    sorted_set::AddRule,
-    stream::{Acknowledgement, Delivery, NewId, StreamId, StreamType},
-    time::{Deadline, Millis},
+    entry::{
+        db::Db,
+        key::Key,
+        time::{Deadline, Expiry, Millis},
+    },
+    keyspace::{Keyspace, shard::Shard},
+    memory::reclaim::{n_garbage, n_reclaimed, reclaim, reclaim_large, release, reset_reclaimed},
+    observers::event::Event,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::{
+        hashes::HashType,
+        list::{ListEnd, ListType},
+        set::SetType,
+        sorted_set::{AddRule, SortedSetType},
+        stream::{Acknowledgement, Delivery, NewId, StreamId, StreamType},
+    },
 };
 
 /// Elements of each value.

@@ -10,10 +10,17 @@ use std::{
 };
 
 use braid_storage::{
-    Db, Event, Expiry, Key, Keyspace,
-    hash::{HashTags, KeyHasher, Router},
-    table::flush_retired,
-    time::Millis,
+    entry::{
+        db::Db,
+        key::Key,
+        time::{Expiry, Millis},
+    },
+    keyspace::Keyspace,
+    observers::event::Event,
+    table::{
+        flush_retired,
+        hash::{HashTags, KeyHasher, Router},
+    },
 };
 
 /// Counts the bytes that are allocated.

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use braid_storage::entry::time::{Deadline, Millis};
 use braid_storage::entry::{Encoding, EntryBox, Kind};
-use braid_storage::hash::{HashTags, KeyHasher, Router};
+use braid_storage::table::hash::{HashTags, KeyHasher, Router};
 use braid_storage::table::{Cursor, Fill, Hint, Position, Roots, Table};
-use braid_storage::time::{Deadline, Millis};
 
 struct Random(u64);
 

@@ -17,9 +17,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use braid_storage::entry::EntryBox;
-use braid_storage::hash::{HashTags, KeyHasher, Place, Router};
+use braid_storage::entry::time::{Deadline, Millis};
+use braid_storage::table::hash::{HashTags, KeyHasher, Place, Router};
 use braid_storage::table::{Fill, Known, NumberedTables, Roots, Table, prefetch_behind_roots};
-use braid_storage::time::{Deadline, Millis};
 
 const N_KEYS: usize = 4000;
 const N_ROUNDS: usize = if cfg!(debug_assertions) { 12 } else { 40 };

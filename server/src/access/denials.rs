@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use braid_storage::time::Millis;
+use braid_storage::entry::time::Millis;
 
 /// The time within which equal denials are one entry.
 const MERGED_MILLIS: u64 = 60_000;

@@ -1,7 +1,10 @@
 //! A cursor over a command's arguments, for handlers.
 
 use braid_protocol::{Words, number};
-use braid_storage::{Key, Router, hash::Routed, time::Millis};
+use braid_storage::{
+    entry::{key::Key, time::Millis},
+    table::hash::{Routed, Router},
+};
 
 use super::CommandError;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use braid_protocol::reply::Reply;
-use braid_storage::StorageError;
+use braid_storage::error::StorageError;
 
 /// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

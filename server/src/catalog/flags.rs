@@ -87,7 +87,7 @@ flags! {
     /// Only for clients that `enable-module-command` allows to load modules.
     LOADS_MODULES = 33, None;
     /// Sums the counters of all tables. No I/O thread runs it if there are [very
-    /// many](braid_storage::Keyspace::has_many_tables) tables.
+    /// many](braid_storage::keyspace::Keyspace::has_many_tables) tables.
     ADDS_UP_TABLES = 34, None;
     /// Never postponed by a pause, because it ends pauses.
     ENDS_PAUSES = 35, None;

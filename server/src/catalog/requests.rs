@@ -1,7 +1,7 @@
 //! Requests that outlive their input buffer: queued for EXEC, or delegated in a node.
 
 use braid_protocol::request::Arg;
-use braid_storage::entry::Handover;
+use braid_storage::{entry::Handover, memory::reclaim};
 
 use super::Words;
 
@@ -37,14 +37,15 @@ impl Piece {
         }
     }
 
-    /// Frees the piece. Freeing megabytes takes long, so [`braid_storage::discard_bytes`] does it.
+    /// Frees the piece. Freeing megabytes takes long, so [`braid_storage::memory::reclaim::discard_bytes`]
+    /// does it.
     fn discard(self) {
         let bytes = match self {
             Piece::Bytes(bytes) => Some(bytes),
             Piece::Handover(handover) => handover.into_buffer(),
         };
         if let Some(bytes) = bytes {
-            braid_storage::discard_bytes(bytes);
+            reclaim::discard_bytes(bytes);
         }
     }
 }

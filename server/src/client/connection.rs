@@ -8,7 +8,7 @@ use std::{
 
 use braid_journal::intake::Ticket;
 use braid_protocol::{reply::Resp, request::RequestParser};
-use braid_storage::executor::Node;
+use braid_storage::{memory::reclaim, sync::executor::Node};
 
 use crate::{
     client::{footprint::Part, held_back::HeldBack, node::Job, record::ClientRecord, state::ConnectionState},
@@ -280,7 +280,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // Part of a long argument may have arrived. Freeing megabytes takes long, so another thread does it.
-        braid_storage::discard_bytes(std::mem::take(&mut self.unread));
+        reclaim::discard_bytes(std::mem::take(&mut self.unread));
     }
 }
 
@@ -333,7 +333,7 @@ impl Piece {
     /// Frees it, on another thread if it is large.
     fn discard(self) {
         if let Piece::Own(bytes) = self {
-            braid_storage::discard_bytes(bytes);
+            reclaim::discard_bytes(bytes);
         }
     }
 }

@@ -7,12 +7,22 @@ use std::sync::{
 
 use braid_journal::{faults::LogFolder, intake::Ticket as JournalTicket, store::Aof};
 use braid_storage::{
-    Awaits, Change, ChannelKind, Form, Reach, Routed, Shard, Ticket, Uses, Waiter, WatchedKey,
-    coordinator::{self, Held, Route},
-    entry::EntryBox,
-    executor::Node,
-    record::Record,
-    time::Millis,
+    entry::{EntryBox, key::WatchedKey, time::Millis},
+    keyspace::shard::{
+        Shard,
+        saving::{Form, Uses},
+    },
+    observers::{
+        channels::ChannelKind,
+        ledger::Change,
+        record::Record,
+        waiters::{Awaits, Reach, Ticket, Waiter},
+    },
+    sync::{
+        coordinator::{self, Held, Route},
+        executor::Node,
+    },
+    table::hash::Routed,
 };
 use crossbeam_utils::atomic::AtomicCell;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use braid_protocol::reply::Resp;
-use braid_storage::Db;
+use braid_storage::entry::db::Db;
 
 use crate::{
     access::User,

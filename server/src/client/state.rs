@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use braid_storage::executor::Node;
+use braid_storage::sync::executor::Node;
 
 use super::node::{Job, Parked};
 

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use braid_protocol::reply::{Reply, Resp};
 use braid_storage::{
-    ChannelKind, Cursor, Db, Keyspace, Router, Shard, ShardId,
-    entry::EntryRef,
+    entry::{EntryRef, db::Db, time::Millis},
     glob::{Case, glob_match},
-    has_expired,
-    time::Millis,
-    type_name,
+    keyspace::{Keyspace, shard::Shard},
+    observers::channels::ChannelKind,
+    table::{
+        Cursor,
+        hash::{Router, ShardId},
+    },
+    types::kinds::{has_expired, type_name},
 };
 
 use crate::random::random;
@@ -354,8 +357,12 @@ fn shards(router: &Router) -> impl Iterator<Item = ShardId> {
 mod tests {
     use super::*;
     use braid_storage::{
-        Event, Expiry, Key,
-        hash::{HashTags, KeyHasher},
+        entry::{
+            key::Key,
+            time::{Deadline, Expiry},
+        },
+        observers::event::Event,
+        table::hash::{HashTags, KeyHasher},
     };
 
     /// Creates a keyspace of eight shards with keys `0`, `1` and so on. Every third key has expired at time
@@ -372,7 +379,7 @@ mod tests {
             let key = Key { bytes: &bytes, routed: router.route(&bytes) };
             let shard = &mut shards[key.routed.shard.index()];
             shard.begin(Db(0), Millis(1));
-            let deadline = braid_storage::time::Deadline::at(5);
+            let deadline = Deadline::at(5);
             shard.put_string(
                 &key,
                 b"v",

@@ -1,7 +1,7 @@
 //! The conditions for which commands wait.
 
 use braid_protocol::reply::Reply;
-use braid_storage::{Awaits, WatchedKey};
+use braid_storage::{entry::key::WatchedKey, observers::waiters::Awaits};
 
 use crate::clock::Steady;
 

@@ -2,7 +2,14 @@
 
 use std::{collections::HashMap, ops::Deref};
 
-use braid_storage::{Db, Key, Routed, Stamp, WatchedKey};
+use braid_storage::{
+    entry::{
+        db::Db,
+        key::{Key, WatchedKey},
+    },
+    observers::stamps::Stamp,
+    table::hash::Routed,
+};
 
 /// Approximate overhead of a hash table, in bytes an entry.
 const SLOT_BYTES: usize = 16;
@@ -79,7 +86,10 @@ impl Deref for Watches {
 
 #[cfg(test)]
 mod tests {
-    use braid_storage::{KeyHasher, Keyspace, Router, hash::HashTags};
+    use braid_storage::{
+        keyspace::Keyspace,
+        table::hash::{HashTags, KeyHasher, Router},
+    };
 
     use super::*;
 

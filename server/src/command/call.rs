@@ -5,10 +5,17 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Awaits, Db, Key, Routed, Shard, StorageError, WatchedKey,
-    coordinator::{Held, Route},
-    entry::Kind,
-    time::Millis,
+    entry::{
+        Kind,
+        db::Db,
+        key::{Key, WatchedKey},
+        time::Millis,
+    },
+    error::StorageError,
+    keyspace::shard::Shard,
+    observers::waiters::Awaits,
+    sync::coordinator::{Held, Route},
+    table::hash::Routed,
 };
 
 use super::table::CommandTable;

@@ -4,8 +4,18 @@
 //! keys have after the command. A key that is missing then was removed.
 
 use braid_storage::{
-    Db, HashRef, HashType, Key, ListRef, ListType, Shard, ValueRef, record,
-    time::{Deadline, Millis},
+    entry::{
+        db::Db,
+        key::Key,
+        time::{Deadline, Millis},
+    },
+    keyspace::shard::Shard,
+    observers::record,
+    types::{
+        hashes::{HashRef, HashType},
+        list::{ListRef, ListType},
+        value::ValueRef,
+    },
 };
 
 use super::{Call, CommandSpec};

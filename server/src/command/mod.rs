@@ -2,109 +2,74 @@
 //!
 //! Some modules are shared by handlers.
 
-mod acl_names;
+mod admin;
+mod arguments;
 mod call;
-mod categories;
-mod collection_args;
-mod condition;
-mod digest;
-mod each_key;
-mod expire_options;
+mod connections;
+mod families;
 mod help;
-mod info;
-mod lcs;
 mod log_rewrite;
-mod renames;
-mod script_key_specs;
-mod spec;
-mod syntax;
+mod reports;
 mod table;
 mod work;
-
-mod acl;
-mod admin;
-mod bitmaps;
-mod client;
-mod dump;
-mod field_expiry;
-mod geo;
-mod handshake;
-mod hashes;
-mod hotkeys;
-mod hyperloglog;
-mod introspection;
-mod keys;
-mod latency_reports;
-mod libraries;
-mod lists;
-mod memory_reports;
-mod pubsub;
-mod scripting;
-mod sets;
-mod slowlog;
-mod sort;
-mod sorted_sets;
-mod source_keys;
-mod streams;
-mod strings;
-mod stubs;
-mod tracking;
-mod transactions;
 
 use std::sync::{LazyLock, OnceLock};
 
 use braid_protocol::request::{Parse, RequestParser};
 
 use crate::{access::User, catalog::Words, config::RenamedCommand};
-use renames::CalledNames;
+use table::renames::CalledNames;
 
-pub use acl::users_at_start;
-pub(crate) use acl::{
+pub(crate) use admin::{
+    config_command::turns_log_on,
+    saving::{NOT_LOGGED, write_synced},
+};
+pub use call::{Call, GaveUp, ShardAccess};
+pub use connections::acl::users_at_start;
+pub(crate) use connections::acl::{
     count_denial, entry_of, error_in_script, error_in_transaction, note_denial, note_refused_certificate,
 };
-pub(crate) use admin::{NOT_LOGGED, turns_log_on, write_synced};
-pub use call::{Call, GaveUp, ShardAccess};
-pub(crate) use client::{UNBLOCKED, describe as describe_client};
-pub(crate) use handshake::rest_after;
-pub(crate) use libraries::{add_libraries, replace_libraries};
-pub(crate) use pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};
-pub(crate) use scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
-pub use spec::{BeginSweep, CommandSpec, Log, LogAs, PART_KEYS, Run, ScriptIn};
-pub use table::{CommandTable, Found, Registered};
-pub(crate) use transactions::{
+pub(crate) use connections::client::{UNBLOCKED, describe as describe_client};
+pub(crate) use connections::handshake::rest_after;
+pub(crate) use families::libraries::{add_libraries, replace_libraries};
+pub(crate) use families::pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};
+pub(crate) use families::scripting::{BUSY_FUNCTION, BUSY_SCRIPT, learn_script};
+pub(crate) use families::transactions::{
     forget_own_watches, forget_own_watches_in_parts, unwatch_keys, watched_routes,
 };
+pub use table::spec::{BeginSweep, CommandSpec, Log, LogAs, PART_KEYS, Run, ScriptIn};
+pub use table::{CommandTable, Found, Registered};
 pub use work::{Estimate, Look, Method, Work};
 
 /// The rows of each family, which form the whole command table.
 const FAMILIES: &[&[CommandSpec]] = &[
-    strings::COMMANDS,
-    bitmaps::COMMANDS,
-    hyperloglog::COMMANDS,
-    sets::COMMANDS,
-    lists::COMMANDS,
-    hashes::COMMANDS,
-    field_expiry::COMMANDS,
-    sorted_sets::COMMANDS,
-    geo::COMMANDS,
-    streams::COMMANDS,
-    sort::COMMANDS,
-    keys::COMMANDS,
-    dump::COMMANDS,
-    transactions::COMMANDS,
-    scripting::COMMANDS,
-    libraries::COMMANDS,
-    pubsub::COMMANDS,
-    handshake::COMMANDS,
-    client::COMMANDS,
-    acl::COMMANDS,
+    families::strings::COMMANDS,
+    families::bitmaps::COMMANDS,
+    families::hyperloglog::COMMANDS,
+    families::sets::COMMANDS,
+    families::lists::COMMANDS,
+    families::hashes::COMMANDS,
+    families::field_expiry::COMMANDS,
+    families::sorted_sets::COMMANDS,
+    families::geo::COMMANDS,
+    families::streams::COMMANDS,
+    families::sort::COMMANDS,
+    families::keys::COMMANDS,
+    families::dump::COMMANDS,
+    families::transactions::COMMANDS,
+    families::scripting::COMMANDS,
+    families::libraries::COMMANDS,
+    families::pubsub::COMMANDS,
+    connections::handshake::COMMANDS,
+    connections::client::COMMANDS,
+    connections::acl::COMMANDS,
     admin::COMMANDS,
-    slowlog::COMMANDS,
-    latency_reports::COMMANDS,
-    memory_reports::COMMANDS,
-    hotkeys::COMMANDS,
-    stubs::COMMANDS,
-    introspection::COMMANDS,
+    reports::slowlog::COMMANDS,
+    reports::latency_reports::COMMANDS,
+    reports::memory_reports::COMMANDS,
+    reports::hotkeys::COMMANDS,
+    families::stubs::COMMANDS,
+    table::introspection::COMMANDS,
 ];
 
 /// Whether a user may run a command, given as one line.
@@ -131,7 +96,7 @@ static CALLED: OnceLock<CalledNames> = OnceLock::new();
 /// If a command does not exist, or a new name is taken. The error has Redis's words.
 pub fn rename(renamed: &[RenamedCommand]) -> Result<(), String> {
     let own = FAMILIES.iter().copied().flatten().map(|spec| spec.name);
-    let names = renames::called_names(own, renamed)?;
+    let names = table::renames::called_names(own, renamed)?;
     let known = CALLED.get_or_init(|| names.clone());
     if *known == names { Ok(()) } else { Err("commands are renamed only once".to_owned()) }
 }

@@ -1,13 +1,22 @@
 //! The command table: the rows of every family, found by name.
 
+pub(super) mod acl_names;
+pub(super) mod categories;
+pub(super) mod introspection;
+pub(super) mod renames;
+pub(super) mod script_key_specs;
+pub(super) mod spec;
+pub(super) mod syntax;
+
 use std::collections::HashMap;
 
-use braid_storage::{Routed, Router};
+use braid_storage::table::hash::{Routed, Router};
 
-use super::{CommandSpec, Run, renames::CalledNames};
+use super::{CommandSpec, Run};
 use crate::{
     access::{Asked, N_COMMANDS_MAX},
     catalog::{Args, CommandId, Flags, KeyRights, KeySpec, KeysAt, Words},
+    command::table::renames::CalledNames,
 };
 
 /// A row of the table, with facts derived from its position there.

@@ -11,16 +11,24 @@
 
 use braid_protocol::number::parse_i64;
 use braid_storage::{
-    BYTES_PER_ELEMENT, Db, HashRef, Key, ListEnd, ListRef, Shard, SortedSetRef, WORK_MAX, WORK_MAX_BYTES,
-    coordinator::Held,
-    entry::{EntryRef, Kind},
-    hash::ShardId,
-    n_elements,
-    stream::{StreamRef, StreamType},
-    time::Millis,
+    entry::{EntryRef, Kind, db::Db, key::Key, time::Millis},
+    keyspace::shard::Shard,
+    sync::{
+        coordinator::Held,
+        work::{BYTES_PER_ELEMENT, WORK_MAX, WORK_MAX_BYTES},
+    },
+    table::hash::ShardId,
+    types::{
+        hashes::HashRef,
+        kinds::n_elements,
+        list::{ListEnd, ListRef},
+        sorted_set::SortedSetRef,
+        stream::{StreamRef, StreamType},
+        value::ValueRef,
+    },
 };
 
-use crate::{catalog::Args, client::node::Job, command::collection_args::n_bytes};
+use crate::{catalog::Args, client::node::Job, command::arguments::collection_args::n_bytes};
 
 /// The growth of a command's work with the data.
 #[derive(Clone, Copy)]
@@ -160,8 +168,7 @@ impl<'a, 'h> Look<'a, 'h> {
     }
 
     pub(super) fn stream<R>(&mut self, key: &Key<'_>, measure: impl FnOnce(StreamRef<'_>) -> R) -> Option<R> {
-        self.value(key, |entry, now| braid_storage::ValueRef::<StreamType>::of(entry, now).ok().map(measure))
-            .flatten()
+        self.value(key, |entry, now| ValueRef::<StreamType>::of(entry, now).ok().map(measure)).flatten()
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{
 };
 
 use braid_journal::intake::Ticket;
-use braid_storage::{Db, record};
+use braid_storage::{entry::db::Db, observers::record};
 
 /// The number of places as a power of two. The table takes 2 MiB, from its first use on. A larger one would
 /// not stay in a core's cache. With a thousand writes in progress, one read of 260 waits in vain.
@@ -78,7 +78,7 @@ fn index(place: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use braid_storage::record::Touched;
+    use braid_storage::observers::record::Touched;
 
     use super::*;
 

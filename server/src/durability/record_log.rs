@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braid_storage::{Db, record::Record};
+use braid_storage::{entry::db::Db, observers::record::Record};
 use crossbeam_queue::SegQueue;
 
 /// A recorded command and its database.

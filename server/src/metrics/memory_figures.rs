@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
-use braid_storage::{DatabaseCounts, Db};
+use braid_storage::{entry::db::Db, keyspace::DatabaseCounts, memory::allocator};
 
 use crate::{
     process::system::own_bytes,
@@ -65,7 +65,7 @@ impl MemoryFigures {
             dataset: (used_by_databases + keyspace.other_bytes()).saturating_sub(tables.values().sum()),
             tables,
             databases,
-            data: braid_storage::data_bytes(),
+            data: allocator::data_bytes(),
             unwritten: server.durability.aof.unwritten_bytes() as u64,
             uncounted: server.memory.uncounted(),
             scripts: server.scripts.known().n_bytes() as u64,

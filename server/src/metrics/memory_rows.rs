@@ -1,5 +1,7 @@
 //! The rows of the section Memory.
 
+use braid_storage::memory::reclaim;
+
 use super::metric::{
     Figure::{Bytes, Decimal, Percent},
     Metric,
@@ -151,12 +153,12 @@ pub const MEMORY: &[Metric] = &[
         "redis_active_defrag_running",
         "Whether memory is being compacted.",
     ),
-    figure("lazyfree_pending_objects", |_| braid_storage::n_garbage().into()).shown(
+    figure("lazyfree_pending_objects", |_| reclaim::n_garbage().into()).shown(
         Gauge,
         "redis_lazyfree_pending_objects",
         "Values that are still to be freed.",
     ),
-    figure("lazyfreed_objects", |_| braid_storage::n_reclaimed().into()).shown(
+    figure("lazyfreed_objects", |_| reclaim::n_reclaimed().into()).shown(
         Counter,
         "redis_lazyfreed_objects_total",
         "Values that were freed after their command.",

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, sync::atomic::Ordering};
 
-use braid_storage::hash::KeyHasher;
+use braid_storage::table::hash::KeyHasher;
 
 use super::metric::{
     Figure::{self, Micros},

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use braid_storage::ChannelKind;
+use braid_storage::observers::channels::ChannelKind;
 
 use super::metric::{
     Figure::Decimal,

@@ -14,10 +14,14 @@
 use std::time::Duration;
 
 use braid_storage::{
-    Db, EvictionOrder, EvictionPolicy, Key, Shard, ShardId,
-    coordinator::{Held, Worker},
-    heed_limit, is_above_limit,
-    time::Millis,
+    entry::{db::Db, key::Key, time::Millis},
+    keyspace::shard::{
+        Shard,
+        eviction::{EvictionOrder, EvictionPolicy},
+    },
+    memory::allocator::{heed_limit, is_above_limit},
+    sync::coordinator::{Held, Worker},
+    table::hash::ShardId,
 };
 
 use crate::{

@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
-use braid_storage::{Db, ExpiryCursor, Lasting, ShardId, coordinator::Worker, table::Counts, time::Millis};
+use braid_storage::{
+    entry::{db::Db, time::Millis},
+    keyspace::shard::expiry::ExpiryCursor,
+    sync::coordinator::Worker,
+    table::{Counts, Lasting, hash::ShardId},
+};
 
 use crate::{client::node::Job, clock::Instant, run::unit, shared::thread_state::ThreadState};
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use braid_storage::{
-    coordinator::{Weight, Worker},
+    memory::{allocator, reclaim},
+    sync::coordinator::{Weight, Worker},
     table::flush_retired,
 };
 use crossbeam_utils::sync::Parker;
@@ -42,12 +43,12 @@ pub fn run_heavy(server: &'static Server, index: usize, parker: &Parker) {
         match thread.turn() {
             Sleep::No => {}
             Sleep::UntilWoken => {
-                braid_storage::settle_before_sleep();
+                allocator::settle_before_sleep();
                 parker.park();
             }
             Sleep::AtMost(SPARE_LOOKS_EVERY) => parker.park_timeout(SPARE_LOOKS_EVERY),
             Sleep::AtMost(time) => {
-                braid_storage::settle_before_sleep();
+                allocator::settle_before_sleep();
                 parker.park_timeout(time);
                 (server.process.return_freed_memory)();
             }
@@ -104,7 +105,7 @@ impl HeavyThread {
         let may_begin =
             may_begin && self.spare.is_none_or(|nth| worker.is_reserved() || nth < server.n_stuck_heavy());
         // Large garbage must not pile up: each command may produce as much again.
-        while braid_storage::has_much_large_garbage() && braid_storage::reclaim_large() {}
+        while reclaim::has_much_large_garbage() && reclaim::reclaim_large() {}
         let worked = may_begin && worker.take_heavy();
         // A long record is written before the next one is made.
         if worked && server.durability.is_full() && server.durability.aof.advance() {
@@ -171,6 +172,6 @@ impl HeavyThread {
 ///
 /// It takes a few milliseconds, or longer for very many bytes in one piece.
 fn free_some() -> bool {
-    let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| braid_storage::reclaim()).count();
-    braid_storage::reclaim_large() || n_steps > 0
+    let n_steps = (0..STEPS_AT_A_TIME).take_while(|_| reclaim::reclaim()).count();
+    reclaim::reclaim_large() || n_steps > 0
 }

@@ -30,8 +30,11 @@ use std::{
 };
 
 use braid_storage::{
-    coordinator::{Weight, Worker},
-    executor::Node,
+    memory::{allocator, reclaim},
+    sync::{
+        coordinator::{Weight, Worker},
+        executor::Node,
+    },
 };
 use mio::Token;
 
@@ -235,7 +238,7 @@ impl IoThread {
         if !may_sleep {
             return Duration::ZERO;
         }
-        braid_storage::settle_before_sleep();
+        allocator::settle_before_sleep();
         self.time_to_sleep(self.turn_ended)
     }
 
@@ -250,7 +253,7 @@ impl IoThread {
             || self.housekeeping.expiry.is_behind()
             || self.worker.thread.owes_collection.get()
             || Eviction::is_due(self.server())
-            || braid_storage::has_garbage()
+            || reclaim::has_garbage()
             || self.worker.thread.has_unpublished()
     }
 

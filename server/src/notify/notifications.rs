@@ -18,7 +18,7 @@ use std::{
 };
 
 use braid_protocol::reply::{Reply, Resp};
-use braid_storage::ChannelKind;
+use braid_storage::observers::channels::ChannelKind;
 use crossbeam_queue::SegQueue;
 use smallvec::SmallVec;
 

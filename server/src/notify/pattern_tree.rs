@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
-use braid_storage::{Audience, KeyHasher, glob::literal_len};
+use braid_storage::{glob::literal_len, observers::channels::Audience, table::hash::KeyHasher};
 
 use crate::{notify::subscriptions::Name, random};
 

@@ -1,10 +1,10 @@
 //! Publish and subscribe: the subscribers, and the path of a message to them.
 //!
 //! A channel belongs to a shard, as a key would, and the shard counts its subscribers by thread
-//! ([`braid_storage::Shard::subscribe`]). SUBSCRIBE and PUBLISH hold that shard. A pattern belongs to no
-//! shard, so PSUBSCRIBE holds all of them. So all events of a channel have one order. In this order they are
-//! [sent](Notification) to the threads, under the hold. A message is sent once to each thread with
-//! subscribers. A change of subscriptions is sent to the subscriber's own thread. Each thread reads its
+//! ([`braid_storage::keyspace::shard::Shard::subscribe`]). SUBSCRIBE and PUBLISH hold that shard. A pattern
+//! belongs to no shard, so PSUBSCRIBE holds all of them. So all events of a channel have one order. In this
+//! order they are [sent](Notification) to the threads, under the hold. A message is sent once to each thread
+//! with subscribers. A change of subscriptions is sent to the subscriber's own thread. Each thread reads its
 //! notifications in that order, and knows at each message which of its connections are subscribed.
 //!
 //! # Order of messages and replies
@@ -21,7 +21,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use braid_storage::{Audience, ChannelKind, glob::glob_match_from};
+use braid_storage::{
+    glob::glob_match_from,
+    observers::channels::{Audience, ChannelKind},
+};
 use smallvec::SmallVec;
 
 use crate::{

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use braid_storage::{ChannelKind, glob::literal_len};
+use braid_storage::{glob::literal_len, observers::channels::ChannelKind};
 
 use crate::client::footprint::NAME_BYTES;
 

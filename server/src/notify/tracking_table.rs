@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use braid_storage::{Reader, Remembered, ShardId};
+use braid_storage::{
+    observers::read_tracking::{Reader, Remembered},
+    table::hash::ShardId,
+};
 use smallvec::SmallVec;
 
 use crate::{

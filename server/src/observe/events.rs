@@ -11,7 +11,14 @@
 use std::sync::atomic::Ordering;
 
 use braid_protocol::number::format_i64;
-use braid_storage::{Change, ChannelKind, Effect, Event, EventClass, MISSES, coordinator::Held};
+use braid_storage::{
+    observers::{
+        channels::ChannelKind,
+        event::{Event, EventClass},
+        ledger::{Change, Effect, MISSES},
+    },
+    sync::coordinator::Held,
+};
 
 use crate::{
     client::{id::ClientId, node::Job},

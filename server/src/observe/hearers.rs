@@ -1,9 +1,9 @@
 //! The hearers of all changes on a shard, whatever the key.
 //!
-//! Each has a number of its own. The numbers 5 and 6 belong to storage ([`braid_storage::record::LOG`],
-//! [`braid_storage::MISSES`]).
+//! Each has a number of its own. The numbers 5 and 6 belong to storage
+//! ([`braid_storage::observers::record::LOG`], [`braid_storage::observers::ledger::MISSES`]).
 
-use braid_storage::Hearer;
+use braid_storage::observers::ledger::Hearer;
 
 /// Clients that track prefixes.
 pub const PREFIXES: Hearer = Hearer::new(0);

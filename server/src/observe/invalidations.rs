@@ -1,15 +1,23 @@
 //! Client tracking: clients that cache keys are told when they change.
 //!
 //! A shard remembers which clients have read which of its keys, and which keys have changed since
-//! ([`braid_storage::Shard::track`]). While it does, commands on it take the path that checks for observers.
-//! After each command, still under the hold, [`tell`] sends the changes to the threads of the clients
-//! concerned. Other changes to keys, such as expiry, are sent when the shard is released.
+//! ([`braid_storage::keyspace::shard::Shard::track`]). While it does, commands on it take the path that
+//! checks for observers. After each command, still under the hold, [`tell`] sends the changes to the threads
+//! of the clients concerned. Other changes to keys, such as expiry, are sent when the shard is released.
 //!
 //! A client that has read a key receives the reply first. Notifications to it are held back in the meantime.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use braid_storage::{Audience, Change, Effect, Reader, Remembered, Shard, coordinator::Held};
+use braid_storage::{
+    keyspace::shard::Shard,
+    observers::{
+        channels::Audience,
+        ledger::{Change, Effect},
+        read_tracking::{Reader, Remembered},
+    },
+    sync::coordinator::Held,
+};
 use smallvec::SmallVec;
 
 use crate::{

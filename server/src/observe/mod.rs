@@ -12,7 +12,7 @@ pub mod monitor;
 pub mod recorder;
 pub mod secrets;
 
-use braid_storage::Change;
+use braid_storage::observers::ledger::Change;
 
 use crate::shared::thread_state::ThreadState;
 

@@ -2,7 +2,7 @@
 //!
 //! So tests can check that observers learn of each once and in order.
 
-use braid_storage::Change;
+use braid_storage::observers::ledger::Change;
 
 use crate::shared::{
     change_log::{Recorded, Recorder},

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, fmt::Write as _, fs::File, path::Path};
 
 use braid_storage::{
-    Keyspace, Router,
-    hash::{HashTags, KeyHasher},
+    entry::time::Millis,
+    keyspace::Keyspace,
     rdb::{
         Made,
         file::{FileError, Item, Problem, SnapshotReader},
     },
-    time::Millis,
-    type_name,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::kinds::type_name,
 };
 
 /// The contents of a file.

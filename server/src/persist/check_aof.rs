@@ -16,7 +16,7 @@ use braid_journal::{
     manifest::{Manifest, Part},
     reader::Broken,
 };
-use braid_storage::time::Millis;
+use braid_storage::entry::time::Millis;
 
 use super::check::snapshot_bytes;
 use crate::config::{AofOrder, AofWork};

@@ -7,7 +7,7 @@ use std::{
 
 use braid_journal::frame::Framer;
 use braid_protocol::request::write_request;
-use braid_storage::{Db, rdb::file::SnapshotWriter};
+use braid_storage::{entry::db::Db, rdb::file::SnapshotWriter};
 
 /// Bytes of commands that are written at once.
 const PIECE_BYTES: usize = 256 << 10;

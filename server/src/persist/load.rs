@@ -22,14 +22,22 @@ use std::{
 
 use braid_journal::disk::open_file_or_pipe;
 use braid_storage::{
-    Db, Key, Keyspace, Routed, Router, Shard, ShardId,
-    coordinator::Held,
+    entry::{
+        db::Db,
+        key::Key,
+        time::{Deadline, Millis},
+    },
+    keyspace::{Keyspace, shard::Shard},
+    memory::allocator,
     rdb::{
         Checksums, Made, Unfinished,
         file::{FileError, Item, Problem, RawEntry, Recency, SnapshotReader},
     },
-    table::flush_retired,
-    time::{Deadline, Millis},
+    sync::coordinator::Held,
+    table::{
+        flush_retired,
+        hash::{Routed, Router, ShardId},
+    },
 };
 
 use crate::{
@@ -191,7 +199,7 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
             let named = thread::Builder::new().name(format!("load-{nth}"));
             let run = move || {
                 let built = builder.run(&inlet);
-                braid_storage::settle_before_sleep();
+                allocator::settle_before_sleep();
                 built
             };
             builders.push(named.spawn_scoped(scope, run).map_err(Why::Io)?);

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use braid_storage::memory::allocator;
 use rustix::io::Errno;
 
 /// The size of a huge page, where a page has [`PAGE_BYTES`].
@@ -78,7 +79,9 @@ fn is_resident(residency: &File, start: usize) -> io::Result<bool> {
 
 /// Returns whether it is a huge page now.
 fn collapse_one(start: usize) -> io::Result<bool> {
-    let Err(error) = braid_storage::collapse(start..start + HUGE_BYTES) else { return Ok(true) };
+    let Err(error) = allocator::collapse(start..start + HUGE_BYTES) else {
+        return Ok(true);
+    };
     match Errno::from_io_error(&error) {
         // The system does not know this advice, or has no contiguous memory. The next attempt would fail as
         // well.

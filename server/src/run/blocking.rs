@@ -32,9 +32,13 @@ use std::collections::{HashSet, VecDeque};
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Awaits, Key, ShardId, WatchedKey,
-    coordinator::{Held, Route},
-    executor::Node,
+    entry::key::{Key, WatchedKey},
+    observers::waiters::Awaits,
+    sync::{
+        coordinator::{Held, Route},
+        executor::Node,
+    },
+    table::hash::ShardId,
 };
 use smallvec::SmallVec;
 

@@ -3,7 +3,11 @@
 use std::cell::Cell;
 
 use braid_protocol::number::parse_i64;
-use braid_storage::{Db, Routed, Router, WORK_MAX, WORK_MAX_BYTES};
+use braid_storage::{
+    entry::db::Db,
+    sync::work::{WORK_MAX, WORK_MAX_BYTES},
+    table::hash::{Routed, Router},
+};
 
 use crate::{
     catalog::{Flags, Words},

@@ -4,7 +4,7 @@
 
 use std::hint::cold_path;
 
-use braid_storage::{coordinator::Held, time::Millis};
+use braid_storage::{entry::time::Millis, sync::coordinator::Held};
 
 use crate::{
     catalog::{CommandError, Denial, Flags, Words, shown},

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, Shard,
-    coordinator::{self, Held, Next, Panic, Route, Weight},
-    executor::Node,
-    record,
+    entry::key::Key,
+    keyspace::shard::Shard,
+    observers::record,
+    sync::{
+        coordinator::{self, Held, Next, Panic, Route, Weight},
+        executor::Node,
+    },
 };
 
 use crate::{

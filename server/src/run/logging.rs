@@ -5,8 +5,8 @@
 use braid_journal::intake::Kind;
 use braid_protocol::request::write_words;
 use braid_storage::{
-    Db,
-    record::{self, Record, Recorded, Touched},
+    entry::db::Db,
+    observers::record::{self, Record, Recorded, Touched},
 };
 
 use crate::{

@@ -22,12 +22,18 @@ use std::{
 };
 
 use braid_storage::{
-    Change, Db, Effect, Event, MISSES, Shard, WatchedKey,
-    coordinator::{Held, Job as _, Panic, Route, Weight},
-    entry::EntryBox,
-    executor::Node,
-    record::{self, Record},
-    time::Millis,
+    entry::{EntryBox, db::Db, key::WatchedKey, time::Millis},
+    keyspace::shard::Shard,
+    memory::reclaim,
+    observers::{
+        event::Event,
+        ledger::{Change, Effect, MISSES},
+        record::{self, Record},
+    },
+    sync::{
+        coordinator::{Held, Job as _, Panic, Route, Weight},
+        executor::Node,
+    },
 };
 
 use crate::{
@@ -336,11 +342,11 @@ fn conclude(
         if stores && is_valid && pinned.is_written {
             store(shard, &pinned.key, result, &offload.changes);
         } else if let Some(result) = result {
-            braid_storage::release(result);
+            reclaim::release(result);
         }
         // From now on a value that is no longer shared is changed in place.
         if let Some(shared) = pinned.shared.take() {
-            braid_storage::release(shared);
+            reclaim::release(shared);
         }
         shard.unpin(&pinned.key.bytes);
         *n_unpinned += 1;
@@ -402,7 +408,7 @@ fn store(shard: &mut Shard, watched: &WatchedKey, result: Option<EntryBox>, chan
         }
         // The value has not changed.
         (Some(result), None) => {
-            braid_storage::release(result);
+            reclaim::release(result);
             false
         }
         // The key may have returned in the meantime, by SWAPDB.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use braid_storage::{
-    Routed, ShardId,
-    coordinator::{Route, put_in_order},
+    sync::coordinator::{Route, put_in_order},
+    table::hash::{Routed, ShardId},
 };
 use smallvec::SmallVec;
 

@@ -18,8 +18,9 @@ use braid_script::{
     Ended, Engine, Handle, Host, LoadError, LogLevel, Stop, UnknownCommand, shebang::Flags as ScriptFlags,
 };
 use braid_storage::{
-    Db, Routed, ShardId,
-    coordinator::{Held, Route},
+    entry::db::Db,
+    sync::coordinator::{Held, Route},
+    table::hash::{Routed, ShardId},
 };
 use crossbeam_utils::Backoff;
 use smallvec::SmallVec;

@@ -7,10 +7,14 @@ use std::{
 };
 
 use braid_storage::{
-    Change, Db, Key, Shard, ShardId,
-    coordinator::{Held, Job as _},
-    executor::Node,
-    time::Millis,
+    entry::{db::Db, key::Key, time::Millis},
+    keyspace::shard::Shard,
+    observers::ledger::Change,
+    sync::{
+        coordinator::{Held, Job as _},
+        executor::Node,
+    },
+    table::hash::ShardId,
 };
 
 use smallvec::SmallVec;

@@ -7,8 +7,11 @@ use std::{
 
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    Key, Routed, Shard, record,
-    sorted_set::{self, End},
+    entry::key::Key,
+    keyspace::shard::Shard,
+    observers::record,
+    table::hash::Routed,
+    types::sorted_set::{self, End},
 };
 
 use crate::{

@@ -20,10 +20,10 @@
 use std::{ops::Range, sync::atomic::Ordering};
 
 use braid_storage::{
-    Routed,
-    coordinator::{Held, Route},
-    record::Mark,
-    time::Millis,
+    entry::time::Millis,
+    observers::record::Mark,
+    sync::coordinator::{Held, Route},
+    table::hash::Routed,
 };
 
 use crate::{

@@ -22,12 +22,13 @@ use braid_protocol::{
     request::{Arg, Limits, Parse, RequestParser},
 };
 use braid_storage::{
-    Db, Routed, Router, ShardId,
-    coordinator::{Held, Worker},
-    entry::Handover,
-    record,
-    table::PREFETCH_MAX,
-    time::Millis,
+    entry::{Handover, db::Db, time::Millis},
+    observers::record,
+    sync::coordinator::{Held, Worker},
+    table::{
+        PREFETCH_MAX,
+        hash::{Routed, Router, ShardId},
+    },
 };
 use smallvec::SmallVec;
 

@@ -22,11 +22,11 @@ use braid_journal::{
     store::{self, Aof, End, ManifestError},
 };
 use braid_storage::{
-    Db, Form,
-    coordinator::{Held, Worker},
+    entry::{db::Db, time::Millis},
+    keyspace::shard::saving::Form,
+    observers::record,
     rdb::file::{SnapshotOptions, SnapshotWriter},
-    record,
-    time::Millis,
+    sync::coordinator::{Held, Worker},
 };
 
 use super::chunks::{Chunk, Counts, Crew, Stopped};

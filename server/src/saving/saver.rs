@@ -36,13 +36,22 @@ use braid_journal::{
 };
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    DatabaseCounts, Db, FlushedPart, Form, Parts, PinnedPart, SaveStep, ShardId, Uses,
-    coordinator::{Held, Route, Weight, Worker},
-    entry::EntryBox,
-    executor::Node,
+    entry::{EntryBox, db::Db, time::Millis},
+    keyspace::{
+        DatabaseCounts,
+        shard::saving::{Form, Uses},
+    },
+    memory::{allocator, reclaim},
+    observers::{
+        record,
+        snapshot::{FlushedPart, Parts, PinnedPart, SaveStep},
+    },
     rdb::file::{SnapshotOptions, SnapshotWriter},
-    record,
-    time::Millis,
+    sync::{
+        coordinator::{Held, Route, Weight, Worker},
+        executor::Node,
+    },
+    table::hash::ShardId,
 };
 use mio::{Events, Poll};
 
@@ -539,7 +548,7 @@ impl Saver {
             !saves.has_next_order() && saves.taken.is_empty() && !(is_idle && is_asked)
         });
         let timeout = if may_sleep { most } else { Duration::ZERO };
-        braid_storage::settle_before_sleep();
+        allocator::settle_before_sleep();
         if let Err(error) = self.poll.poll(&mut self.events, Some(timeout))
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -664,7 +673,7 @@ impl Saver {
         }
         let origin = session.origin.thread;
         // The client may at once read the memory in use, or limit it by that figure.
-        braid_storage::settle_before_sleep();
+        allocator::settle_before_sleep();
         self.worker.thread.send_home(origin, node);
         self.worker.thread.send_wakes();
     }
@@ -1195,13 +1204,13 @@ impl Saver {
         }
         for (db, entry) in removed {
             write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
-            braid_storage::release(entry);
+            reclaim::release(entry);
         }
         for part in flushed {
             let db = part.db();
             FlushedPart::for_each(part, |entry| {
                 write(&mut |snapshot, uses| snapshot.add_entry(db, &entry, uses));
-                braid_storage::release(entry);
+                reclaim::release(entry);
             });
         }
         for PinnedPart { db, pinned_in, entry } in pinned {
@@ -1224,7 +1233,7 @@ impl Saver {
                 shard.go_to(db);
                 // A value that is no longer shared is changed in place.
                 if let Some(entry) = shared.take() {
-                    braid_storage::release(entry);
+                    reclaim::release(entry);
                 }
                 self.server.panic_while_saving();
                 // Others may have pinned it, too, so it is unpinned once.

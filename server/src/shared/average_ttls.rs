@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use braid_storage::{Db, Lasting};
+use braid_storage::{entry::db::Db, table::Lasting};
 
 /// The averages, in milliseconds.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! The changes that DEBUG RECORD-CHANGES keeps.
 
-use braid_storage::{Db, Event};
+use braid_storage::{entry::db::Db, observers::event::Event};
 use crossbeam_queue::SegQueue;
 
 /// A recorded change.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use braid_storage::coordinator::Worker;
+use braid_storage::sync::coordinator::Worker;
 use crossbeam_queue::SegQueue;
 
 use crate::{client::node::Job, clock::Clock, clock::Instant, shared::attention::Attention};

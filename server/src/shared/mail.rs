@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_storage::executor::Node;
+use braid_storage::sync::executor::Node;
 
 use super::saves::WalkStep;
 use crate::{

@@ -27,6 +27,8 @@ use std::{
     time::Duration,
 };
 
+use braid_storage::memory::{allocator, reclaim};
+
 use crate::{clock::Instant, process::huge_pages};
 
 /// The part of the limit, in percent, that the overhead uses at most.
@@ -208,12 +210,12 @@ impl Memory {
 
     /// The memory in use.
     pub fn used() -> u64 {
-        braid_storage::allocated_bytes().saturating_sub(braid_storage::garbage_bytes())
+        allocator::allocated_bytes().saturating_sub(reclaim::garbage_bytes())
     }
 
     /// Returns the bytes in use that are not data.
     fn own() -> u64 {
-        Self::used().saturating_sub(braid_storage::data_bytes())
+        Self::used().saturating_sub(allocator::data_bytes())
     }
 
     /// Returns the bytes in use that do not count against the limit.
@@ -229,7 +231,7 @@ impl Memory {
 
     /// Records the memory in use when the process begins to serve.
     pub fn begin(&self, resident: u64) {
-        let allocated = braid_storage::allocated_bytes();
+        let allocated = allocator::allocated_bytes();
         self.startup.store(allocated, Ordering::Relaxed);
         self.own_at_first.store(Self::own(), Ordering::Relaxed);
         self.base.store(resident.saturating_sub(allocated), Ordering::Relaxed);
@@ -287,7 +289,7 @@ impl Memory {
 
     /// The memory that may still be used; negative if too much is in use.
     pub fn room(&self) -> i64 {
-        self.data_limit().saturating_sub_unsigned(braid_storage::data_bytes())
+        self.data_limit().saturating_sub_unsigned(allocator::data_bytes())
     }
 
     /// Whether commands that need memory are refused.
@@ -309,7 +311,7 @@ impl Memory {
     /// Tells the allocator how much data there may be.
     fn tell_allocator(&self) {
         let limit = self.limit.load(Ordering::Relaxed);
-        braid_storage::set_limit((limit != 0).then_some(limit), self.data_limit());
+        allocator::set_limit((limit != 0).then_some(limit), self.data_limit());
     }
 
     /// Measures the memory in use.
@@ -317,18 +319,18 @@ impl Memory {
         self.peak.fetch_max(Self::used(), Ordering::Relaxed);
         match self.limit.load(Ordering::Relaxed) {
             0 => {
-                braid_storage::return_large_blocks(false);
+                allocator::return_large_blocks(false);
                 self.choose_pages(0);
             }
             limit => {
                 self.note_own(of_clients, uptime);
                 // The room of a long request may have come and gone between two measurements.
-                let lately = self.allocated.most(braid_storage::take_most_allocated(), uptime);
+                let lately = self.allocated.most(allocator::take_most_allocated(), uptime);
                 // The holes that this has left are no more reason to evict than the memory itself was.
                 let left = self.own_peak.load(Ordering::Relaxed).saturating_sub(Self::own());
                 let resident = resident();
                 let now = self.note_overhead(resident.saturating_sub(lately + left), limit);
-                braid_storage::return_large_blocks(now > 0 || resident > limit);
+                allocator::return_large_blocks(now > 0 || resident > limit);
                 self.choose_pages(self.overhead.load(Ordering::Relaxed));
             }
         }

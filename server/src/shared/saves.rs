@@ -11,9 +11,13 @@ use std::{
 use crate::clock::Instant;
 
 use braid_storage::{
-    Db, Parts, SaveStep, ShardId,
-    coordinator::{Panic, Worker},
-    executor::Node,
+    entry::db::Db,
+    observers::snapshot::{Parts, SaveStep},
+    sync::{
+        coordinator::{Panic, Worker},
+        executor::Node,
+    },
+    table::hash::ShardId,
 };
 use crossbeam_queue::SegQueue;
 

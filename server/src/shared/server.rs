@@ -13,10 +13,10 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_storage::{
-    Keyspace,
-    executor::{Inbox, Node},
-    lru::AccessPolicy,
+    entry::lru::AccessPolicy,
+    keyspace::Keyspace,
     rdb::Checksums,
+    sync::executor::{Inbox, Node},
 };
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::{CachePadded, sync::Unparker};

@@ -8,7 +8,7 @@ use std::{
 };
 
 use braid_journal::intake::{Ticket, Writer};
-use braid_storage::{Change, executor::Node};
+use braid_storage::{observers::ledger::Change, sync::executor::Node};
 
 use crate::{
     client::{

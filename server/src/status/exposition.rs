@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use braid_storage::{DatabaseCounts, Db};
+use braid_storage::{entry::db::Db, keyspace::DatabaseCounts};
 
 use crate::{
     catalog::Group,

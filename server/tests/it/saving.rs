@@ -14,11 +14,11 @@ use crate::support::{
     crowd::{ask, crowd, figure, fill_set, laid_out, until},
 };
 use braid_storage::{
-    Keyspace, Router,
-    hash::{HashTags, KeyHasher},
-    n_elements,
+    entry::time::Millis,
+    keyspace::Keyspace,
     rdb::file::{Item, SnapshotReader},
-    time::Millis,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::kinds::n_elements,
 };
 
 const LAYOUTS: [(usize, usize); 3] = [(1, 1), (2, 16), (4, 1024)];

@@ -15,10 +15,12 @@ use crate::support::{
     values::{Argv, Side, every_form},
 };
 use braid_storage::{
-    Db,
-    entry::EntryBox,
+    entry::{
+        EntryBox,
+        db::Db,
+        time::{Deadline, Millis},
+    },
     rdb::file::{SnapshotOptions, SnapshotWriter, encode_entry},
-    time::{Deadline, Millis},
 };
 
 /// A directory of a test, removed at its end.

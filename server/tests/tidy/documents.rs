@@ -85,7 +85,7 @@ fn every_command_is_described() {
 
 /// The commands and subcommands of Redis 7.4, one in each line. They are those of `src/commands` of 7.0, and
 /// later ones of 7.2 and 7.4.
-const REDIS_7_4: &str = include_str!("../../src/command/redis-7.4-commands.txt");
+const REDIS_7_4: &str = include_str!("../../src/command/table/redis-7.4-commands.txt");
 
 #[test]
 fn commands_that_are_missing_or_newer_are_named() {
@@ -482,12 +482,12 @@ fn observers_of_commands_are_told_where_commands_end() {
 
 /// Places where a command's name means something else.
 const OTHER_MEANINGS: Exceptions = &[
-    ("server/src/command/libraries.rs", "restore", "FUNCTION RESTORE"),
+    ("server/src/command/families/libraries.rs", "restore", "FUNCTION RESTORE"),
     ("server/src/catalog/facts.rs", "cluster", "a group of commands"),
-    ("server/src/command/info.rs", "cluster", "a section of INFO"),
+    ("server/src/command/reports/info.rs", "cluster", "a section of INFO"),
     ("server/src/catalog/flags.rs", "readonly", "a flag of commands"),
     ("server/src/telemetry/latency_monitor.rs", "command", "an event of the latency monitor"),
-    ("server/src/command/libraries.rs", "command", "what FUNCTION STATS calls a function's words"),
+    ("server/src/command/families/libraries.rs", "command", "what FUNCTION STATS calls a function's words"),
 ];
 
 /// Only longer names, because short ones may be words of options.
@@ -524,7 +524,7 @@ const NAMED_DIRECTIVES: Exceptions = &[
     ("server/src/metrics/server_rows.rs", "repl-backlog-size", "INFO prints it"),
     ("server/src/process/title.rs", "tls-port", "a variable of the title"),
     (
-        "server/src/command/admin.rs",
+        "server/src/command/admin/config_command.rs",
         "tls-port",
         "the one of the listening ports that CONFIG SET could not open",
     ),
@@ -579,7 +579,8 @@ fn the_checklist_of_a_type_names_every_place() {
         // Streams are a type like any other, and the least likely to share code with another.
         if source.joined().contains("Kind::Stream") {
             n_seen += 1;
-            let is_own = source.path.starts_with("storage/src/stream") || source.path.contains("/stream");
+            let is_own =
+                source.path.starts_with("storage/src/types/stream") || source.path.contains("/stream");
             if !is_own && !items.contains(&format!("`{}`", source.path)) {
                 found.push(source.path);
             }

@@ -162,7 +162,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "CONFIG SET and REWRITE one at a time, closing clients for memory, a cron's sampler, the end of the process",
     ),
     (
-        "storage/src/snapshot/copy_before_write.rs",
+        "storage/src/observers/snapshot/copy_before_write.rs",
         "OnceLock",
         "whom to tell when a snapshot is given too much before its turn, set once at start",
     ),
@@ -206,7 +206,7 @@ const LOCKING: Exceptions = &[
     ("server/src/boot.rs", ".lock()", "before the threads start"),
     ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
     ("server/src/notify/subscriptions.rs", ".lock()", "what a client is subscribed to"),
-    ("server/src/command/admin.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
+    ("server/src/command/admin/config_command.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
     (
         "server/src/net/certificate_watch.rs",
         ".lock()",
@@ -243,13 +243,13 @@ const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("script/src/library/builder", "makes tables on Lua's own stack"),
     ("script/src/library/cmsgpack/short", "the same, where they are short"),
     ("script/src/stack", "Lua's own stack"),
-    ("storage/src/allocator", "calls into mimalloc"),
-    ("storage/src/coordinator", "hands out the shards that a job holds"),
+    ("storage/src/memory/allocator", "calls into mimalloc"),
+    ("storage/src/sync/coordinator", "hands out the shards that a job holds"),
     ("storage/src/entry", "an entry's layout in one allocation"),
-    ("storage/src/executor", "the word, and the queues of nodes"),
-    ("storage/src/prefetch", "an instruction that reads nothing"),
-    ("storage/src/shard", "lends entries for longer than the borrow checker sees"),
-    ("storage/src/sorted_set/members", "reads the entries that a tree has the addresses of"),
+    ("storage/src/sync/executor", "the word, and the queues of nodes"),
+    ("storage/src/table/prefetch", "an instruction that reads nothing"),
+    ("storage/src/keyspace/shard", "lends entries for longer than the borrow checker sees"),
+    ("storage/src/types/sorted_set/members", "reads the entries that a tree has the addresses of"),
     ("storage/src/table", "structure that is read while it is replaced"),
     ("server/src/crash", "what is called at a fault that ends the process"),
     ("server/src/main", "moves the environment before there are threads, and ignores signals"),
@@ -426,7 +426,7 @@ const COMPARISONS: &[&str] = &[
 
 /// Places that look a command up by the name that a client has sent.
 const LOOK_UPS: Exceptions =
-    &[("server/src/command/introspection.rs", "by name", "COMMAND INFO's look-up of a subcommand")];
+    &[("server/src/command/table/introspection.rs", "by name", "COMMAND INFO's look-up of a subcommand")];
 
 /// Whether a piece of code depends on a command's name.
 fn decides_by_name(code: &str) -> bool {
@@ -467,9 +467,9 @@ fn deciding_by_a_commands_name_is_seen_in_all_its_forms() {
 
 /// Places besides the reply writer that name a version of the protocol.
 const DIALECTS: Exceptions = &[
-    ("server/src/command/handshake.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
-    ("server/src/command/pubsub.rs", "Resp::V", "in RESP2 a subscriber may do nothing else"),
-    ("server/src/command/admin.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
+    ("server/src/command/connections/handshake.rs", "Resp::V", "HELLO chooses it, RESET goes back"),
+    ("server/src/command/families/pubsub.rs", "Resp::V", "in RESP2 a subscriber may do nothing else"),
+    ("server/src/command/admin/debug.rs", "Resp::V", "DEBUG PROTOCOL has no push in RESP2"),
     ("server/src/client/connection.rs", "Resp::V", "what its client speaks while its session is under way"),
     (
         "server/src/net/thread/push_delivery.rs",

@@ -200,7 +200,9 @@ fn paths_in(code: &str, begins: impl Fn(&str) -> bool) -> Vec<Named> {
         let word = &code[start..start + len];
         at = start + len;
         let is_inner = code[..start].ends_with([':', '.']);
-        if is_inner || !code[at..].starts_with("::") || !begins(word) {
+        // A visibility names a place and uses nothing of it.
+        let is_visibility = code[..start].ends_with("pub(in ");
+        if is_inner || is_visibility || !code[at..].starts_with("::") || !begins(word) {
             continue;
         }
         let in_use = code[..start].rfind([';', '{', '}']).map_or(&code[..start], |end| &code[end + 1..start]);
@@ -282,7 +284,7 @@ mod search {
                 "x/src/b/inner.rs",
                 "use super::super::a::f;\n#[cfg(test)]\nmod tests {\nuse crate::c;\n}",
             ),
-            source("x/src/c.rs", "fn g() { let crate_ = a::b; }"),
+            source("x/src/c.rs", "pub(in crate::a) fn g() { let crate_ = a::b; }"),
         ];
         let uses = Uses::of(&sources);
         let of = |file: &str| uses.0[file].iter().map(|path| &path[6..]).collect::<Vec<_>>();

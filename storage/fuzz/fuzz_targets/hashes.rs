@@ -4,10 +4,15 @@
 use std::collections::BTreeMap;
 
 use braid_storage::{
-    Db, Event, Expiry, HashType, Key, Keyspace, Router,
-    hash::{HashTags, KeyHasher},
-    hashes::Inserted,
-    time::{Deadline, Millis},
+    entry::{
+        db::Db,
+        key::Key,
+        time::{Deadline, Expiry, Millis},
+    },
+    keyspace::Keyspace,
+    observers::event::Event,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::hashes::{HashType, Inserted},
 };
 use libfuzzer_sys::fuzz_target;
 

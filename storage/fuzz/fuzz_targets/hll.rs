@@ -2,7 +2,7 @@
 //! whole.
 #![no_main]
 
-use braid_storage::hll::{self, Corrupt, Hll, HllChange, HllEncoding, Registers};
+use braid_storage::types::hll::{self, Corrupt, Hll, HllChange, HllEncoding, Registers};
 use libfuzzer_sys::fuzz_target;
 
 const HEADER: &[u8] = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80";

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use braid_storage::set::intset::{self, IntSet};
+use braid_storage::types::set::intset::{self, IntSet};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: (&[u8], Vec<i64>)| {

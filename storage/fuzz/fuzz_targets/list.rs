@@ -4,11 +4,14 @@
 use std::collections::VecDeque;
 
 use braid_storage::{
-    Db, Event, Key, Keyspace, ListEnd, ListMut, ListRef, ListType, Shard,
-    hash::{HashTags, KeyHasher, Router},
-    list::{Part, Side},
-    packed::{Element, Packed},
-    time::Millis,
+    entry::{db::Db, key::Key, time::Millis},
+    keyspace::{Keyspace, shard::Shard},
+    observers::event::Event,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::{
+        list::{ListEnd, ListMut, ListRef, ListType, Part, Side},
+        packed::{Element, Packed},
+    },
 };
 use libfuzzer_sys::fuzz_target;
 

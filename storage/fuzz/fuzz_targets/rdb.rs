@@ -2,12 +2,18 @@
 #![no_main]
 
 use braid_storage::{
-    Db, Event, HashType, Key, Keyspace, ListType, Router, SetType, Shard, SortedSetType,
-    entry::{EntryBox, Kind},
-    hash::{HashTags, KeyHasher},
+    entry::{EntryBox, Kind, db::Db, key::Key, time::Millis},
+    keyspace::{Keyspace, shard::Shard},
+    observers::event::Event,
     rdb,
-    stream::{Stream, StreamId, StreamType},
-    time::Millis,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::{
+        hashes::HashType,
+        list::ListType,
+        set::SetType,
+        sorted_set::SortedSetType,
+        stream::{Stream, StreamId, StreamType},
+    },
 };
 use libfuzzer_sys::fuzz_target;
 

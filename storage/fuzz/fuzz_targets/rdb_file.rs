@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use braid_storage::{
-    Db, Keyspace, Router, digest_of,
-    hash::{HashTags, KeyHasher},
+    entry::{db::Db, time::Millis},
+    keyspace::Keyspace,
     rdb::file::{Item, SnapshotOptions, SnapshotReader, SnapshotWriter, encode_entry},
-    time::Millis,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::kinds::digest_of,
 };
 use libfuzzer_sys::fuzz_target;
 

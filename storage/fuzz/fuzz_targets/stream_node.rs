@@ -2,11 +2,11 @@
 //! deleted and added.
 #![no_main]
 
-use braid_storage::{
+use braid_storage::types::{
     packed::Element,
     stream::{
         Entry, StreamId,
-        node::{Fate, Node},
+        node::{Fate, PackedNode},
     },
 };
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((ms, rest)) = input.split_first_chunk() else { return };
     let Some((seq, bytes)) = rest.split_first_chunk() else { return };
     let id = StreamId::new(u64::from_be_bytes(*ms), u64::from_be_bytes(*seq));
-    let Some(mut node) = Node::check(bytes.to_vec(), id) else { return };
+    let Some(mut node) = PackedNode::check(bytes.to_vec(), id) else { return };
     let forwards: Vec<_> = node.entries(id).map(shown).collect();
     let mut backwards: Vec<_> = node.entries_backwards(id).map(shown).collect();
     backwards.reverse();
@@ -37,5 +37,5 @@ fuzz_target!(|input: &[u8]| {
     node.push(id, next, &[Element::of(b"name"), Element::of(b"7")]);
     let n_live = forwards.iter().filter(|(_, is_deleted, _)| !is_deleted).count();
     assert_eq!(node.n_live(), n_live - n_gone + 1);
-    assert!(Node::check(node.bytes().to_vec(), id).is_some());
+    assert!(PackedNode::check(node.bytes().to_vec(), id).is_some());
 });

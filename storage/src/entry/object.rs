@@ -7,7 +7,7 @@ use std::any::TypeId;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use crate::teardown::Rubble;
+use crate::memory::teardown::Rubble;
 
 /// A value of an entry that is more than bytes: a large list, set, hash or sorted set, or a stream.
 pub trait Object: Send + Sync + 'static {

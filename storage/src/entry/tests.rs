@@ -209,8 +209,8 @@ impl Object for Tally {
         Tally(self.0.clone())
     }
 
-    fn demolish(self) -> Box<dyn crate::Rubble> {
-        crate::teardown::Pieces::small(std::iter::once(self))
+    fn demolish(self) -> Box<dyn crate::memory::teardown::Rubble> {
+        crate::memory::teardown::Pieces::small(std::iter::once(self))
     }
 }
 
@@ -226,8 +226,8 @@ impl Object for Numbers {
         Numbers(self.0.clone())
     }
 
-    fn demolish(self) -> Box<dyn crate::Rubble> {
-        crate::teardown::Pieces::small(std::iter::once(self))
+    fn demolish(self) -> Box<dyn crate::memory::teardown::Rubble> {
+        crate::memory::teardown::Pieces::small(std::iter::once(self))
     }
 }
 

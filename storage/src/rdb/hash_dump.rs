@@ -9,11 +9,15 @@ use super::{
     writer, zipmap,
 };
 use crate::{
-    entry::EntryRef,
-    hashes::{self, HashMut, HashRef, HashType, Inserted},
-    packed::Packed,
-    time::{Deadline, Expiry, Millis},
-    value::ValueRef,
+    entry::{
+        EntryRef,
+        time::{Deadline, Expiry, Millis},
+    },
+    types::{
+        hashes::{self, HashMut, HashRef, HashType, Inserted},
+        packed::Packed,
+        value::ValueRef,
+    },
 };
 
 /// The latest deadline that a field may have.

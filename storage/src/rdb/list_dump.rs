@@ -11,11 +11,12 @@ use super::{
     writer, ziplist,
 };
 use crate::{
-    entry::EntryRef,
-    list::{ListEnd, ListMut, ListType, Part},
-    packed::{self, Packed},
-    time::Millis,
-    value::ValueRef,
+    entry::{EntryRef, time::Millis},
+    types::{
+        list::{ListEnd, ListMut, ListType, Part},
+        packed::{self, Packed},
+        value::ValueRef,
+    },
 };
 
 /// The types that are read.

@@ -12,9 +12,8 @@ use super::{
     lzf, ziplist,
 };
 use crate::{
-    entry::Pinned,
-    packed::{Element, Packed},
-    time::Millis,
+    entry::{Pinned, time::Millis},
+    types::packed::{Element, Packed},
 };
 
 /// The longest string, compressed or not.

@@ -11,10 +11,11 @@ use super::{
     writer,
 };
 use crate::{
-    entry::EntryRef,
-    set::{self, SetMut, SetType, intset::IntSet},
-    time::Millis,
-    value::ValueRef,
+    entry::{EntryRef, time::Millis},
+    types::{
+        set::{self, SetMut, SetType, intset::IntSet},
+        value::ValueRef,
+    },
 };
 
 /// The types that are read.

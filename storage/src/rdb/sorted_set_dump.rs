@@ -11,11 +11,12 @@ use super::{
     writer,
 };
 use crate::{
-    entry::EntryRef,
-    hash::Router,
-    sorted_set::{self, Gathered, SortedSetType, ZeroSign},
-    time::Millis,
-    value::ValueRef,
+    entry::{EntryRef, time::Millis},
+    table::hash::Router,
+    types::{
+        sorted_set::{self, Gathered, SortedSetType, ZeroSign},
+        value::ValueRef,
+    },
 };
 
 /// The types that are read.

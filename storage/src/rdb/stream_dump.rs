@@ -24,10 +24,11 @@ use super::{
     writer,
 };
 use crate::{
-    entry::{Encoding, EntryBox, EntryRef, Kind},
-    stream::{Consumer, Entries, Group, Groups, Stream, StreamId, StreamType, node::PackedNode},
-    time::Millis,
-    value::ValueRef,
+    entry::{Encoding, EntryBox, EntryRef, Kind, time::Millis},
+    types::{
+        stream::{Consumer, Entries, Group, Groups, Stream, StreamId, StreamType, node::PackedNode},
+        value::ValueRef,
+    },
 };
 
 /// Stands for the number of entries that a group has read, if that is not known.

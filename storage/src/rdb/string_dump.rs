@@ -8,9 +8,11 @@ use super::{
     writer,
 };
 use crate::{
-    entry::{EntryBox, EntryRef, Kind, Pinned},
-    string::StringOrigin,
-    time::{Deadline, Millis},
+    entry::{
+        EntryBox, EntryRef, Kind, Pinned,
+        time::{Deadline, Millis},
+    },
+    types::string::StringOrigin,
 };
 
 /// The types that are read.

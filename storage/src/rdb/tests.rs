@@ -9,13 +9,19 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    Db, Expiry, HashType, ListEnd, ListType, SetType, Shard, SortedSetType, ValueRef, encoding_name,
-    entry::Kind,
-    event::Event,
-    hash::{HashTags, KeyHasher, Router},
-    hashes::Field,
-    sorted_set::AddRule,
-    stream::StreamType,
+    entry::{Kind, db::Db, time::Expiry},
+    keyspace::shard::Shard,
+    observers::event::Event,
+    table::hash::{HashTags, KeyHasher, Router},
+    types::{
+        hashes::{Field, HashType},
+        kinds::encoding_name,
+        list::{ListEnd, ListType},
+        set::SetType,
+        sorted_set::{AddRule, SortedSetType},
+        stream::StreamType,
+        value::ValueRef,
+    },
 };
 
 const NOW: Millis = Millis(1_700_000_000_000);
@@ -241,8 +247,8 @@ fn lists_come_back_piece_by_piece() {
         (encoding_name(entry.as_ref()), n_parts)
     };
     let packed = |texts: &[Vec<u8>]| {
-        let mut packed = crate::packed::EMPTY.to_vec();
-        texts.iter().for_each(|text| crate::packed::push(&mut packed, text));
+        let mut packed = crate::types::packed::EMPTY.to_vec();
+        texts.iter().for_each(|text| crate::types::packed::push(&mut packed, text));
         let mut out = Vec::new();
         writer::len(&mut out, codes::node::PACKED);
         writer::string(&mut out, &packed);

@@ -4,19 +4,23 @@
 use std::{cell::Cell, sync::Arc};
 
 use crate::{
-    Db,
-    entry::EntryBox,
-    event::Event,
-    hash::{KeyHasher, Router},
-    ledger::Ledger,
-    published::Published,
-    sorted_set::Gathered,
-    stream::Entries,
-    table::Table,
-    tear_guard::Marks,
-    thresholds::Thresholds,
-    time::{Deadline, Millis},
-    value::{ValueMut, ValueType},
+    entry::{
+        EntryBox,
+        db::Db,
+        time::{Deadline, Millis},
+    },
+    keyspace::{published::Published, tear_guard::Marks},
+    observers::{event::Event, ledger::Ledger},
+    table::{
+        Table,
+        hash::{KeyHasher, Router},
+    },
+    types::{
+        sorted_set::Gathered,
+        stream::Entries,
+        thresholds::Thresholds,
+        value::{ValueMut, ValueType},
+    },
 };
 
 /// The attributes of a value that is made outside the keyspace for a key.

@@ -3,7 +3,7 @@
 use braid_protocol::number;
 
 use super::codes::{encoded, length};
-use crate::packed::Element;
+use crate::types::packed::Element;
 
 /// The longest text that may be that of an integer of 32 bits.
 const INT_32_TEXT_BYTES: usize = 11;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use crate::entry::{EntryBox, EntryHandle, EntryRef, SPARE_BITS};
-use crate::hash::{Place, TAG_BEGINS_AT};
+use crate::table::hash::{Place, TAG_BEGINS_AT};
 
 /// Entries a bucket.
 pub(super) const SLOTS: usize = 7;

@@ -13,9 +13,9 @@ use crossbeam_epoch::Guard;
 use super::bucket::Bucket;
 use super::retired::retire;
 use super::segment::{Fill, Segment};
-use crate::allocator::count_data;
 use crate::entry::ADDRESS_BITS;
-use crate::hash::Router;
+use crate::memory::allocator::count_data;
+use crate::table::hash::Router;
 
 /// The deepest directory: 2²⁸ segments are some 10¹¹ entries.
 pub(super) const DEPTH_MAX: u32 = 28;

@@ -13,7 +13,7 @@ use super::{
     bucket::Bucket,
     directory::{Root, SegmentWord},
 };
-use crate::{hash::Place, prefetch};
+use crate::table::{hash::Place, prefetch};
 
 /// The number of keys that are fetched together: about twice the cache lines that a core has under way at
 /// once.

@@ -29,7 +29,7 @@ use super::{
     directory::{Counts, Root, Roots},
     retired::retire,
 };
-use crate::{allocator::count_data, prefetch};
+use crate::{memory::allocator::count_data, table::prefetch};
 
 /// The slots of a new index: most shards have one table at the most.
 const SLOTS_MIN: usize = 2;

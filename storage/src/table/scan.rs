@@ -26,8 +26,8 @@
 use super::Table;
 use super::bucket::{KNOWN_POSITION_BITS, SLOTS};
 use crate::entry::EntryRef;
-use crate::hash::{Place, Router, ShardId};
-use crate::prefetch;
+use crate::table::hash::{Place, Router, ShardId};
+use crate::table::prefetch;
 
 /// A point in the space of positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,7 +179,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::{HashTags, KeyHasher, SHARD_BITS_MAX};
+    use crate::table::hash::{HashTags, KeyHasher, SHARD_BITS_MAX};
 
     #[test]
     fn cursors_stay_below_two_to_the_53_and_come_back() {

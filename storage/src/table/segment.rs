@@ -18,8 +18,8 @@ use crossbeam_epoch::Guard;
 use super::bucket::{Bucket, Content, KNOWN_POSITION_BITS, SLOTS};
 use super::retired::retire;
 use crate::entry::{ADDRESS_BITS, EntryBox, EntryRef};
-use crate::hash::{Place, Router};
-use crate::prefetch;
+use crate::table::hash::{Place, Router};
+use crate::table::prefetch;
 
 /// The most buckets of a segment; see [`Fill::more_buckets`].
 pub(super) const BUCKETS_MAX: usize = 63;

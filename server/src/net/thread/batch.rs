@@ -6,7 +6,11 @@ use braid_protocol::{
     bytes::is_same,
     request::{Arg, Parse, Pattern, ProtocolError, RequestParser},
 };
-use braid_storage::{Db, Routed, executor::Node, time::Millis};
+use braid_storage::{
+    entry::{db::Db, time::Millis},
+    sync::executor::Node,
+    table::hash::Routed,
+};
 
 use crate::{
     access::User,

@@ -7,8 +7,11 @@ use std::{
 
 use braid_protocol::request::{Limits, RequestParser};
 use braid_storage::{
-    coordinator::{Route, Weight},
-    executor::Node,
+    memory::reclaim,
+    sync::{
+        coordinator::{Route, Weight},
+        executor::Node,
+    },
 };
 use mio::Token;
 
@@ -163,7 +166,7 @@ impl IoThread {
         });
         if out.capacity() > KEPT_OUT_BYTES || must_close {
             // A long reply to no one. Otherwise the thread would keep this memory.
-            braid_storage::discard_bytes(std::mem::take(&mut out));
+            reclaim::discard_bytes(std::mem::take(&mut out));
         }
         out.clear();
         self.buffers.replies = out;
@@ -465,10 +468,10 @@ impl IoThread {
 /// Frees the space of a large buffer that has become almost empty.
 fn give_up_room(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
-        braid_storage::discard_bytes(std::mem::take(buffer));
+        reclaim::discard_bytes(std::mem::take(buffer));
     } else if buffer.capacity() > 4 * buffer.len().max(READ_BYTES) {
         let rest = buffer.to_vec();
-        braid_storage::discard_bytes(std::mem::replace(buffer, rest));
+        reclaim::discard_bytes(std::mem::replace(buffer, rest));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_storage::Remembered;
+use braid_storage::{observers::read_tracking::Remembered, table::hash::ShardId};
 
 use super::IoThread;
 use crate::{clock::Instant, observe::hearers, shared::server::Server};
@@ -38,7 +38,7 @@ impl IoThread {
                 return;
             }
             self.forgetting.limited_at = (self.forgetting.limited_at + 1) % n_shards;
-            let shard = braid_storage::ShardId(self.forgetting.limited_at as u16);
+            let shard = ShardId(self.forgetting.limited_at as u16);
             // A held shard has its turn in the next round. The readers of a key are told when the shard is
             // released.
             let _ = self.worker.with_shard(shard, |shard, _| {

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use braid_storage::table::flush_retired;
+use braid_storage::{memory::reclaim, table::flush_retired};
 
 use super::IoThread;
 use crate::{
@@ -103,16 +103,16 @@ impl IoThread {
 
     /// Frees garbage that was too large for a hold, for a share of this turn.
     fn reclaim(&mut self) {
-        if braid_storage::wants_idle_threads() {
+        if reclaim::wants_idle_threads() {
             self.worker.thread.wake_heavy = true;
             self.worker.thread.send_wakes();
-            braid_storage::help_reclaim_large();
+            reclaim::help_reclaim_large();
         }
-        if !braid_storage::has_garbage() {
+        if !reclaim::has_garbage() {
             return;
         }
-        let budget = if braid_storage::is_flooded() { FLOODED_BUDGET } else { RECLAIM_BUDGET };
+        let budget = if reclaim::is_flooded() { FLOODED_BUDGET } else { RECLAIM_BUDGET };
         let began = Instant::now();
-        while braid_storage::reclaim() && began.elapsed() < budget {}
+        while reclaim::reclaim() && began.elapsed() < budget {}
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use braid_storage::{coordinator::Route, executor::Node};
+use braid_storage::sync::{coordinator::Route, executor::Node};
 
 use super::IoThread;
 use crate::{

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use braid_journal::intake::Ticket;
 use braid_protocol::reply::Reply;
-use braid_storage::executor::Node;
+use braid_storage::sync::executor::Node;
 
 use super::{IoThread, parts::SyncWaiting};
 use crate::{

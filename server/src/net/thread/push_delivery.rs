@@ -11,7 +11,7 @@ use std::{
 
 use braid_protocol::reply::{Reply, Resp};
 
-use braid_storage::{ChannelKind, executor::Node};
+use braid_storage::{observers::channels::ChannelKind, sync::executor::Node};
 
 use super::{
     IoThread,

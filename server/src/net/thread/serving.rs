@@ -4,10 +4,13 @@ use std::{cell::Cell, hint::cold_path, ops::Range, sync::atomic::Ordering};
 
 use braid_protocol::{reply::Reply, request::ProtocolError, value::skip_reply};
 use braid_storage::{
-    Db, Key, Shard,
-    coordinator::{Route, Weight},
-    executor::Node,
-    time::Millis,
+    entry::{db::Db, key::Key, time::Millis},
+    keyspace::shard::Shard,
+    memory::allocator,
+    sync::{
+        coordinator::{Route, Weight},
+        executor::Node,
+    },
 };
 
 use super::{
@@ -405,7 +408,7 @@ impl IoThread {
         // A command that only reads would wait because of other clients' writes. Threads continue that
         // eviction at the end of each turn.
         let reads = || matches!(found, Found::Command(command) if command.has(Flags::READONLY));
-        let is_due = braid_storage::is_above_limit() && !reads();
+        let is_due = allocator::is_above_limit() && !reads();
         if is_due || wanted > 0 && server.memory.room() < wanted as i64 {
             self.housekeeping.eviction.make_room(&mut self.worker, wanted);
         }

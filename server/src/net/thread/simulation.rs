@@ -24,9 +24,10 @@ use std::{
 };
 
 use braid_storage::{
-    ChannelKind, ShardId,
-    coordinator::{Weight, Worker},
     glob::{Case, glob_match},
+    observers::channels::ChannelKind,
+    sync::coordinator::{Weight, Worker},
+    table::hash::ShardId,
 };
 
 use self::clients::{Shared, SimulatedClient};

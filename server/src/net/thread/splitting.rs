@@ -2,7 +2,7 @@
 //!
 //! It shows where the time goes.
 
-use braid_storage::executor::Node;
+use braid_storage::sync::executor::Node;
 
 use super::{IoThread, batch::Parsed};
 use crate::{

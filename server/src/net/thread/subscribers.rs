@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use braid_storage::KeyHasher;
+use braid_storage::table::hash::KeyHasher;
 
 use crate::{
     client::id::ClientId,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use braid_storage::{coordinator::Route, executor::Node};
+use braid_storage::{
+    sync::{coordinator::Route, executor::Node},
+    table::hash::ShardId,
+};
 
 use super::IoThread;
 use crate::{
@@ -21,7 +24,7 @@ const SWEEP_BUDGET: Duration = Duration::from_micros(100);
 enum Swept {
     Done,
     OutOfTime,
-    Held(braid_storage::ShardId),
+    Held(ShardId),
 }
 
 impl IoThread {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use braid_storage::executor::Node;
+use braid_storage::sync::executor::Node;
 
 use super::{IoThread, parts::Rest};
 use crate::{

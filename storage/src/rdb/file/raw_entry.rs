@@ -3,10 +3,12 @@
 use std::{borrow::Cow, cell::Cell};
 
 use crate::{
-    Keyspace,
-    entry::{self, EntryRef, Kind},
-    kinds,
-    lru::{Access, AccessPolicy, idle_seconds},
+    entry::{
+        self, EntryRef, Kind,
+        lru::{Access, AccessPolicy, idle_seconds},
+        time::{Deadline, Millis},
+    },
+    keyspace::Keyspace,
     rdb::{
         Flaw, Made, Making, Malformed, Reader, Stop, Unfinished, ValueParts,
         apart::Apart,
@@ -15,7 +17,7 @@ use crate::{
         walk::{Walker, Written},
         writer,
     },
-    time::{Deadline, Millis},
+    types::kinds,
 };
 
 /// Shorter strings are not compressed, as in Redis.

@@ -11,7 +11,7 @@ use crc::{Digest, Table};
 
 use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM};
 use crate::{
-    kinds,
+    entry::time::{Deadline, Millis},
     rdb::{
         CHECKSUM, Malformed, Reader, Stop, VERSION_MAX, ValueParts,
         apart::{self, Apart, Filling, LongString},
@@ -19,7 +19,7 @@ use crate::{
         walk::{Elements, Walker},
         writer,
     },
-    time::{Deadline, Millis},
+    types::kinds,
 };
 
 /// The bytes that are read at once; more for an entry that is longer.

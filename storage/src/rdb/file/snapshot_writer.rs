@@ -6,7 +6,7 @@ use crc::{Digest, Table};
 
 use super::{MAGIC, raw_entry};
 use crate::{
-    Db,
+    entry::db::Db,
     rdb::{CHECKSUM, VERSION_WITH_DEADLINES, VERSION_WRITTEN, codes::opcode, lzf::Compressor, writer},
 };
 

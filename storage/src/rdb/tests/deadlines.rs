@@ -1,7 +1,7 @@
 //! Hashes whose fields have deadlines.
 
 use super::*;
-use crate::time::Deadline;
+use crate::entry::time::Deadline;
 
 /// A hash of so many fields, with names of so many bytes or more, of which every third has no deadline.
 pub fn put_hash(n: u64, len: usize) -> impl FnOnce(&mut Shard, &Key<'_>) {

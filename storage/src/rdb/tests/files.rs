@@ -13,12 +13,15 @@ use super::{
     *,
 };
 use crate::{
-    Digest, digest_of,
-    hashes::HashType,
-    packed::Element,
-    stream::{NewId, StreamId, StreamType},
-    time::Deadline,
-    value::ValueRef,
+    entry::time::Deadline,
+    types::{
+        digest::Digest,
+        hashes::HashType,
+        kinds::digest_of,
+        packed::Element,
+        stream::{NewId, StreamId, StreamType},
+        value::ValueRef,
+    },
 };
 
 const PLAIN: SnapshotOptions =

@@ -1,7 +1,7 @@
 //! Streams, with all that is known of them.
 
 use super::*;
-use crate::stream::{Acknowledgement, Delivery, NewId, References, Stream, StreamId, Trim, TrimTo};
+use crate::types::stream::{Acknowledgement, Delivery, NewId, References, Stream, StreamId, Trim, TrimTo};
 
 fn id(ms: u64, seq: u64) -> StreamId {
     StreamId::new(ms, seq)
@@ -54,7 +54,7 @@ pub fn put_stream(n: u64) -> impl FnOnce(&mut Shard, &Key<'_>) {
 fn trimmed_away(shard: &mut Shard, key: &Key<'_>) {
     put_stream(9)(shard, key);
     let mut stream = shard.value_or_create::<StreamType>(key, Event::Made).unwrap();
-    let precision = crate::stream::Precision::Exact;
+    let precision = crate::types::stream::Precision::Exact;
     stream.trim(&Trim { to: TrimTo::Len(0), precision, limit: None, references: References::Keep });
 }
 
@@ -100,7 +100,7 @@ fn nodes_without_entries_do_not_come_back() {
             stream.add(NewId::Given(id), [&b"f"[..], b"v"].into_iter()).unwrap();
         }
         stream.delete(&[id(9, 0)], References::Keep, |_| {});
-        let (to, precision) = (TrimTo::Id(id(2, 0)), crate::stream::Precision::Exact);
+        let (to, precision) = (TrimTo::Id(id(2, 0)), crate::types::stream::Precision::Exact);
         stream.trim(&Trim { to, precision, limit: None, references: References::Keep });
         let entries = stream.stream().entries();
         assert_eq!((entries.len(), entries.nodes().len()), (0, 1));

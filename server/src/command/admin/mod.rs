@@ -1,0 +1,29 @@
+//! Administration: commands on the whole server, its settings, its files and its tests.
+
+pub(super) mod config_command;
+mod debug;
+mod digest;
+mod row_flags;
+pub(super) mod saving;
+mod whole_server;
+
+use super::CommandSpec;
+
+/// The rows, in the order in which COMMAND prints them.
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    whole_server::INFO,
+    config_command::CONFIG,
+    whole_server::TIME,
+    whole_server::LOLWUT,
+    whole_server::SHUTDOWN,
+    debug::DEBUG,
+    saving::WAIT,
+    saving::WAITAOF,
+    whole_server::ROLE,
+    saving::LASTSAVE,
+    saving::SAVE,
+    saving::BGSAVE,
+    saving::BGREWRITEAOF,
+    whole_server::REPLICAOF,
+    whole_server::SLAVEOF,
+];

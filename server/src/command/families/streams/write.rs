@@ -1,0 +1,41 @@
+//! Stream entries in replies.
+
+use braid_protocol::reply::Reply;
+use braid_storage::types::stream::{Deletion, Entry};
+
+use super::ids::write_id;
+
+/// Writes an entry: its ID, and its fields' names and values in turn.
+pub(super) fn write_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
+    reply.array(2);
+    write_id(reply, entry.id());
+    reply.array(2 * entry.n_fields());
+    for (name, value) in entry.fields() {
+        name.with_text(|text| reply.bulk(text));
+        value.with_text(|text| reply.bulk(text));
+    }
+}
+
+/// Writes up to `n_max` entries.
+pub(super) fn write_entries<'a>(
+    reply: &mut Reply<'_>,
+    entries: impl Iterator<Item = Entry<'a>>,
+    n_max: Option<usize>,
+) {
+    let array = reply.array_later();
+    let mut n = 0;
+    for entry in entries.take(n_max.unwrap_or(usize::MAX)) {
+        write_entry(reply, &entry);
+        n += 1;
+    }
+    reply.close(array, n);
+}
+
+/// Writes the result for an entry, in the numbers of XDELEX and XACKDEL.
+pub(super) fn write_deletion(reply: &mut Reply<'_>, deletion: Deletion) {
+    reply.integer(match deletion {
+        Deletion::Missing => -1,
+        Deletion::Done => 1,
+        Deletion::Referenced => 2,
+    });
+}

@@ -1,0 +1,392 @@
+//! Commands of missing features: a cluster, modules, replicas.
+//!
+//! They reply as a redis-server without these features does.
+
+use braid_protocol::reply::Reply;
+
+use crate::{
+    catalog::{Args, Arity, Categories, CommandError, Deprecation, Flags, Group, Outcome},
+    command::{Call, CommandSpec, Run, help::help},
+};
+
+const ASKS: Flags = Flags::STALE;
+const ASKS_ADMIN: Flags = ASKS.and(Flags::ADMIN);
+const CHANGES: Flags = ASKS_ADMIN.and(Flags::NO_ASYNC_LOADING);
+
+const CLUSTER_ROW: CommandSpec = CommandSpec {
+    run: Run::Session(no_cluster),
+    group: Group::Cluster,
+    summary: "Is refused: there is no cluster.",
+    ..CommandSpec::ROW
+};
+
+/// Base of commands that a cluster's client sends about its connection.
+const CLUSTER_CLIENT: CommandSpec = CommandSpec {
+    arity: Arity::Exactly(1),
+    since: "3.0.0",
+    categories: Some(Categories::CONNECTION),
+    ..CLUSTER_ROW
+};
+
+pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec { name: "asking", flags: Flags::FAST, ..CLUSTER_CLIENT },
+    CommandSpec {
+        name: "cluster",
+        arity: Arity::AtLeast(2),
+        since: "3.0.0",
+        group: Group::Cluster,
+        summary: "A container for commands about a cluster.",
+        complexity: "Depends on subcommand.",
+        subcommands: CLUSTER,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "failover",
+        flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE),
+        run: Run::Session(failover),
+        since: "6.2.0",
+        group: Group::Server,
+        syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
+        summary: "Is refused: there are no replicas.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "module",
+        arity: Arity::AtLeast(2),
+        since: "4.0.0",
+        group: Group::Server,
+        summary: "A container for commands about modules.",
+        complexity: "Depends on subcommand.",
+        subcommands: MODULE,
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "readonly",
+        flags: Flags::FAST.and(Flags::LOADING).and(Flags::STALE),
+        ..CLUSTER_CLIENT
+    },
+    CommandSpec {
+        name: "readwrite",
+        flags: Flags::FAST.and(Flags::LOADING).and(Flags::STALE),
+        ..CLUSTER_CLIENT
+    },
+];
+
+const CLUSTER: &[CommandSpec] = &[
+    CommandSpec {
+        name: "addslots",
+        arity: Arity::AtLeast(3),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "slot [slot ...]",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "addslotsrange",
+        arity: Arity::AtLeast(4),
+        flags: CHANGES,
+        since: "7.0.0",
+        syntax: "start-slot end-slot [start-slot end-slot ...]",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "bumpepoch",
+        arity: Arity::Exactly(2),
+        flags: CHANGES,
+        since: "3.0.0",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "count-failure-reports",
+        arity: Arity::Exactly(3),
+        flags: ASKS_ADMIN,
+        since: "3.0.0",
+        syntax: "node-id",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "countkeysinslot",
+        arity: Arity::Exactly(3),
+        flags: ASKS,
+        since: "3.0.0",
+        syntax: "slot",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "delslots",
+        arity: Arity::AtLeast(3),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "slot [slot ...]",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "delslotsrange",
+        arity: Arity::AtLeast(4),
+        flags: CHANGES,
+        since: "7.0.0",
+        syntax: "start-slot end-slot [start-slot end-slot ...]",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "failover",
+        arity: Arity::AtLeast(2),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "[FORCE | TAKEOVER]",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "flushslots",
+        arity: Arity::Exactly(2),
+        flags: CHANGES,
+        since: "3.0.0",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "forget",
+        arity: Arity::Exactly(3),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "node-id",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "getkeysinslot",
+        arity: Arity::Exactly(4),
+        flags: ASKS,
+        since: "3.0.0",
+        syntax: "slot count",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: ASKS.and(Flags::LOADING),
+        since: "5.0.0",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "info",
+        arity: Arity::Exactly(2),
+        flags: ASKS,
+        since: "3.0.0",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "keyslot",
+        arity: Arity::Exactly(3),
+        flags: ASKS,
+        since: "3.0.0",
+        syntax: "key",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "links",
+        arity: Arity::Exactly(2),
+        flags: ASKS,
+        since: "7.0.0",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "meet",
+        arity: Arity::AtLeast(4),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "ip port [cluster-bus-port]",
+        ..CLUSTER_ROW
+    },
+    CommandSpec { name: "myid", arity: Arity::Exactly(2), flags: ASKS, since: "3.0.0", ..CLUSTER_ROW },
+    CommandSpec {
+        name: "nodes",
+        arity: Arity::Exactly(2),
+        flags: ASKS,
+        since: "3.0.0",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "replicas",
+        arity: Arity::Exactly(3),
+        flags: ASKS_ADMIN,
+        since: "5.0.0",
+        syntax: "node-id",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "replicate",
+        arity: Arity::Exactly(3),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "node-id",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "reset",
+        arity: Arity::AtLeast(2),
+        flags: ASKS_ADMIN.and(Flags::NOSCRIPT),
+        since: "3.0.0",
+        syntax: "[HARD | SOFT]",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "saveconfig",
+        arity: Arity::Exactly(2),
+        flags: CHANGES,
+        since: "3.0.0",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "set-config-epoch",
+        arity: Arity::Exactly(3),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "config-epoch",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "setslot",
+        arity: Arity::AtLeast(4),
+        flags: CHANGES,
+        since: "3.0.0",
+        syntax: "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>",
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "shards",
+        arity: Arity::Exactly(2),
+        flags: ASKS.and(Flags::LOADING),
+        since: "7.0.0",
+        tips: &["nondeterministic_output"],
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "slaves",
+        arity: Arity::Exactly(3),
+        flags: ASKS_ADMIN,
+        since: "3.0.0",
+        syntax: "node-id",
+        tips: &["nondeterministic_output"],
+        deprecated: Some(Deprecation { since: "5.0.0", replaced_by: "`CLUSTER REPLICAS`" }),
+        ..CLUSTER_ROW
+    },
+    CommandSpec {
+        name: "slots",
+        arity: Arity::Exactly(2),
+        flags: ASKS.and(Flags::LOADING),
+        since: "3.0.0",
+        tips: &["nondeterministic_output"],
+        deprecated: Some(Deprecation { since: "7.0.0", replaced_by: "`CLUSTER SHARDS`" }),
+        ..CLUSTER_ROW
+    },
+];
+
+fn no_cluster(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    Err(CommandError::text("ERR This instance has cluster support disabled"))
+}
+
+fn failover(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    if args.remaining() == 1 && args.tag("ABORT") {
+        return Err(CommandError::text("ERR No failover in progress."));
+    }
+    let [mut has_timeout, mut has_target, mut is_forced] = [false; 3];
+    while !args.is_empty() {
+        if !has_timeout && args.remaining() > 1 && args.tag("TIMEOUT") {
+            has_timeout = true;
+            if args.int()? <= 0 {
+                return Err(CommandError::text("ERR FAILOVER timeout must be greater than 0"));
+            }
+        } else if !has_target && args.remaining() > 2 && args.tag("TO") {
+            has_target = true;
+            args.next()?;
+            args.int()?;
+        } else if !is_forced && args.tag("FORCE") {
+            is_forced = true;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Err(CommandError::text("ERR FAILOVER requires connected replicas."))
+}
+
+const LOADS: CommandSpec = CommandSpec {
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING).and(Flags::LOADS_MODULES),
+    run: Run::Session(load_module),
+    since: "4.0.0",
+    group: Group::Server,
+    summary: "Is refused: there are no modules.",
+    ..CommandSpec::ROW
+};
+
+const MODULE: &[CommandSpec] = &[
+    CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.and(Flags::STALE),
+        run: Run::Session(module_help),
+        since: "5.0.0",
+        group: Group::Server,
+        summary: "Returns helpful text about the different subcommands.",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "list",
+        arity: Arity::Exactly(2),
+        flags: Flags::ADMIN.and(Flags::NOSCRIPT),
+        run: Run::Session(list_modules),
+        since: "4.0.0",
+        group: Group::Server,
+        summary: "Returns an empty list: there are no modules.",
+        tips: &["nondeterministic_output_order"],
+        ..CommandSpec::ROW
+    },
+    CommandSpec { name: "load", syntax: "path [arg [arg ...]]", ..LOADS },
+    CommandSpec {
+        name: "loadex",
+        since: "7.0.0",
+        syntax: "path [CONFIG name value [CONFIG name value ...]] [ARGS args [args ...]]",
+        ..LOADS
+    },
+    CommandSpec {
+        name: "unload",
+        arity: Arity::Exactly(3),
+        run: Run::Session(unload_module),
+        syntax: "name",
+        ..LOADS
+    },
+];
+
+const MODULE_HELP: &[&str] = &[
+    "LIST",
+    "    Return a list of loaded modules.",
+    "LOAD <path> [<arg> ...]",
+    "    Load a module library from <path>, passing to it any optional arguments.",
+    "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",
+    "    Load a module library from <path>, while passing it module configurations and optional arguments.",
+    "UNLOAD <name>",
+    "    Unload a module.",
+];
+
+fn module_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    help(reply, "MODULE", MODULE_HELP)
+}
+
+fn list_modules(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.array(0);
+    Ok(())
+}
+
+fn load_module(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    Err(CommandError::text("ERR Error loading the extension: this server has no modules"))
+}
+
+fn unload_module(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    Err(CommandError::text("ERR Error unloading module: no such module with that name"))
+}
