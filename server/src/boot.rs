@@ -68,7 +68,7 @@ use crate::{
         certificates::{self, Certificates},
         listening::{self, Listener, Listening, bind_all},
     },
-    status::Endpoint,
+    status::MetricsEndpoint,
     telemetry::{
         command_log::{self, CommandLog},
         hot_keys::HotKeys,
@@ -130,7 +130,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let tls = certificates(&config)?;
     let supervisor = process.supervisor;
     let listeners = bind_all(&config)?;
-    let endpoint = Endpoint::bind(&config)?;
+    let endpoint = MetricsEndpoint::bind(&config)?;
     let pidfile = config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into()));
     let kinds = kinds_of(&listeners);
     let source = Source::of(&config)?;
@@ -238,7 +238,7 @@ fn write_pidfile(path: Option<&Path>) {
 }
 
 /// Starts the thread of the metrics port. It ends with the process.
-fn spawn_metrics(server: &'static Server, endpoint: Endpoint) -> Result<(), String> {
+fn spawn_metrics(server: &'static Server, endpoint: MetricsEndpoint) -> Result<(), String> {
     spawn("metrics".to_owned(), move || {
         if let Err(error) = endpoint.run(server) {
             warning!("The metrics port's event loop has failed, and it is closed: {error}");

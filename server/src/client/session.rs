@@ -107,7 +107,7 @@ pub enum Request {
         /// The time in milliseconds.
         millis: u64,
         /// The effect on statistics.
-        counts: Counts,
+        counts: TimeAccounting,
     },
 }
 
@@ -188,7 +188,7 @@ impl SaveOrder {
 
 /// The effect on statistics of the time for which a connection is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Counts {
+pub enum TimeAccounting {
     /// The time counts as the command's duration.
     AsWork,
     /// The command was over, or waited.

@@ -11,7 +11,7 @@ use super::{
     help::{help, misused},
 };
 use crate::{
-    access::{Asked, Commands, Context, Entry, Reason, Selector, User, Users, has_spaces},
+    access::{CheckedCommand, Commands, Context, DenialEntry, Reason, Selector, User, Users, has_spaces},
     catalog::{Args, Arity, Categories, CommandError, Denial, Flags, Group, Outcome, Words, shown},
     client::{
         record::{ClientRecord, Identity},
@@ -250,7 +250,7 @@ fn change_users<T>(
     Ok(changed)
 }
 
-fn check_still_allowed(users: &Users, identity: &Identity, asked: &Asked<'_>) -> Outcome {
+fn check_still_allowed(users: &Users, identity: &Identity, asked: &CheckedCommand<'_>) -> Outcome {
     let user = users.get(&identity.name).filter(|user| user.serial() == identity.serial);
     let allowed = user.ok_or(Denial::Command(asked.full_name)).and_then(|user| user.check(asked));
     allowed.map_err(CommandError::Denied)
@@ -408,7 +408,7 @@ fn log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Ou
         }
         Some(_) => usize::try_from(args.int()?.max(0)).unwrap_or(usize::MAX),
     };
-    let entries: Vec<Entry> = call.server.accounts.denials().iter().take(n_shown).cloned().collect();
+    let entries: Vec<DenialEntry> = call.server.accounts.denials().iter().take(n_shown).cloned().collect();
     reply.array(entries.len());
     let now = call.server.clock.now();
     for entry in &entries {
@@ -417,7 +417,7 @@ fn log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Ou
     Ok(())
 }
 
-fn describe_entry(entry: &Entry, age_millis: u64, reply: &mut Reply<'_>) {
+fn describe_entry(entry: &DenialEntry, age_millis: u64, reply: &mut Reply<'_>) {
     reply.map(10);
     reply.bulk(b"count");
     reply.integer(entry.count as i64);
@@ -468,11 +468,11 @@ pub(crate) fn entry_of(
     context: Context,
     table: &CommandTable,
     server: &Server,
-) -> Entry {
+) -> DenialEntry {
     let (reason, object) = named_by(denial, words);
     let user = session.record.user.load();
     let client = describe_client(&session.record, table, server.clock.uptime_millis());
-    Entry::new(reason, context, object, &user.name, client, server.clock.now())
+    DenialEntry::new(reason, context, object, &user.name, client, server.clock.now())
 }
 
 /// Returns the denied part of a command's words, with the reason.
@@ -502,7 +502,7 @@ pub(super) fn note_failed_auth(call: &Call<'_, '_>, words: Words<'_>, user: &[u8
     let server = call.server;
     let context = if call.n_in_transaction.is_some() { Context::Multi } else { Context::Toplevel };
     let client = describe_client(&call.session.record, call.table, server.clock.uptime_millis());
-    let entry = Entry::new(Reason::Auth, context, words.get(0), user, client, server.clock.now());
+    let entry = DenialEntry::new(Reason::Auth, context, words.get(0), user, client, server.clock.now());
     count_denial(Reason::Auth, call.thread);
     server.note_denial(entry);
 }
@@ -519,7 +519,7 @@ pub(crate) fn note_refused_certificate(
 ) {
     let server = thread.server();
     let client = describe_client(record, table, server.clock.uptime_millis());
-    let entry = Entry::new(Reason::TlsCert, Context::Toplevel, b"", user, client, server.clock.now());
+    let entry = DenialEntry::new(Reason::TlsCert, Context::Toplevel, b"", user, client, server.clock.now());
     count_denial(Reason::TlsCert, thread);
     server.note_denial(entry);
 }

@@ -37,7 +37,9 @@ use crate::{
         Args, Arity, Categories, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
         Outcome, Words, shown,
     },
-    client::session::{AwaitSync, Counts, LogBegun, Reloading, Replies, Request, SaveOrder, SyncAnswer},
+    client::session::{
+        AwaitSync, LogBegun, Reloading, Replies, Request, SaveOrder, SyncAnswer, TimeAccounting,
+    },
     command::info,
     config::{self, Appended, Config, REDIS_VERSION, ShutdownOptions},
     log,
@@ -1169,7 +1171,7 @@ fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
     // The conversion saturates, and converts NaN to 0.
     let millis = (seconds * 1000.0) as u64;
     if millis > 0 {
-        call.session.ask(Request::Sleep { millis, counts: Counts::AsWork });
+        call.session.ask(Request::Sleep { millis, counts: TimeAccounting::AsWork });
     }
     reply.ok();
     Ok(())

@@ -365,20 +365,20 @@ struct Query<'a> {
     count: Option<usize>,
     /// Whether the first members found are enough.
     any: bool,
-    order: Option<Order>,
+    order: Option<DistanceOrder>,
     destination: Option<Key<'a>>,
     stores_distance: bool,
 }
 
 /// The order of distances.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum DistanceOrder {
     Ascending,
     Descending,
 }
 
 /// A member in the area.
-struct Found<'s> {
+struct FoundMember<'s> {
     member: Element<'s>,
     place: GeoPoint,
     score: f64,
@@ -430,9 +430,9 @@ impl<'a> Query<'a> {
         if let Some((_, flag)) = flags.into_iter().find(|(tag, _)| args.tag(tag)) {
             *flag = true;
         } else if args.tag("ASC") {
-            self.order = Some(Order::Ascending);
+            self.order = Some(DistanceOrder::Ascending);
         } else if args.tag("DESC") {
-            self.order = Some(Order::Descending);
+            self.order = Some(DistanceOrder::Descending);
         } else if args.remaining() > 1 && args.tag("COUNT") {
             let count = usize::try_from(args.int()?).ok().filter(|&count| count > 0);
             self.count = Some(count.ok_or(CommandError::text("ERR COUNT must be > 0"))?);
@@ -542,7 +542,7 @@ impl<'a> Query<'a> {
     }
 
     /// Returns the members of the result, in order.
-    fn find<'s>(&self, set: SortedSetRef<'s>) -> Vec<Found<'s>> {
+    fn find<'s>(&self, set: SortedSetRef<'s>) -> Vec<FoundMember<'s>> {
         let Some(area) = self.area() else { return Vec::new() };
         let enough = self.count.filter(|_| self.any).unwrap_or(usize::MAX);
         let scored = area.score_ranges().into_iter().flat_map(|scores| {
@@ -552,21 +552,25 @@ impl<'a> Query<'a> {
             let score = scored.score();
             let place = GeoPoint::of_score(score);
             let distance = area.distance_to(place)?;
-            Some(Found { member: scored.member, place, score, distance })
+            Some(FoundMember { member: scored.member, place, score, distance })
         });
-        let mut found: Vec<Found<'s>> = in_area.take(enough).collect();
+        let mut found: Vec<FoundMember<'s>> = in_area.take(enough).collect();
         // A limited result contains the nearest members, unless ANY is given.
-        let order = self.order.or((self.count.is_some() && !self.any).then_some(Order::Ascending));
+        let order = self.order.or((self.count.is_some() && !self.any).then_some(DistanceOrder::Ascending));
         match order {
-            Some(Order::Ascending) => found.sort_by(|one, other| one.distance.total_cmp(&other.distance)),
-            Some(Order::Descending) => found.sort_by(|one, other| other.distance.total_cmp(&one.distance)),
+            Some(DistanceOrder::Ascending) => {
+                found.sort_by(|one, other| one.distance.total_cmp(&other.distance))
+            }
+            Some(DistanceOrder::Descending) => {
+                found.sort_by(|one, other| other.distance.total_cmp(&one.distance))
+            }
             None => {}
         }
         found.truncate(self.count.unwrap_or(usize::MAX));
         found
     }
 
-    fn write(&self, found: &[Found<'_>], reply: &mut Reply<'_>) {
+    fn write(&self, found: &[FoundMember<'_>], reply: &mut Reply<'_>) {
         let n_told =
             usize::from(self.with_distance) + usize::from(self.with_score) + usize::from(self.with_place);
         reply.array(found.len());

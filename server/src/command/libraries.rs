@@ -162,11 +162,11 @@ const FUNCTION: &[CommandSpec] = &[
 ];
 
 /// The host of a library that loads: it can only log, for a limited time.
-struct Loading {
+struct LibraryHost {
     began: Instant,
 }
 
-impl Host for Loading {
+impl Host for LibraryHost {
     fn call(&mut self, _: Words<'_>, _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
         reply.extend_from_slice(b"-ERR redis.call is not available while a library loads\r\n");
         Ok(())
@@ -215,7 +215,7 @@ fn name_in(code: &[u8]) -> Result<String, CommandError> {
 fn library_of(table: &'static CommandTable, code: &[u8]) -> Result<Library, CommandError> {
     let name = name_in(code)?;
     let specs = functions::with_thread_functions(|own| {
-        let specs = own.engine.load_library(code, &mut Loading { began: Instant::now() })?;
+        let specs = own.engine.load_library(code, &mut LibraryHost { began: Instant::now() })?;
         // The library is loaded again after it becomes known.
         specs.iter().for_each(|spec| own.engine.forget(spec.handle));
         Ok(specs)

@@ -348,24 +348,24 @@ const COUNTED_SECOND: Keys =
     Keys(&[KeySpec { at: KeysAt::Counted { count: 2, step: 1 }, used: KeyUse::ReadAndDelete }]);
 
 fn lpush(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Left, Missing::Make, reply)
+    push(shard, args, ListEnd::Left, AbsentList::Make, reply)
 }
 
 fn rpush(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Right, Missing::Make, reply)
+    push(shard, args, ListEnd::Right, AbsentList::Make, reply)
 }
 
 fn lpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Left, Missing::Leave, reply)
+    push(shard, args, ListEnd::Left, AbsentList::Leave, reply)
 }
 
 fn rpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Right, Missing::Leave, reply)
+    push(shard, args, ListEnd::Right, AbsentList::Leave, reply)
 }
 
 /// The treatment of a missing list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum AbsentList {
     Make,
     Leave,
 }
@@ -375,7 +375,7 @@ fn push(
     shard: &mut Shard,
     mut args: Args<'_>,
     end: ListEnd,
-    missing: Missing,
+    missing: AbsentList,
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let key = args.key()?;
@@ -406,15 +406,15 @@ fn push_texts<'t>(
     shard: &mut Shard,
     key: &Key<'_>,
     end: ListEnd,
-    missing: Missing,
+    missing: AbsentList,
     texts: impl Iterator<Item = &'t [u8]> + Clone,
 ) -> Result<usize, StorageError> {
     if let Some(mut list) = shard.value_mut::<ListType>(key, push_event(end))? {
         return Ok(list.push(end, texts));
     }
     match missing {
-        Missing::Make => Ok(shard.value_or_create::<ListType>(key, push_event(end))?.push(end, texts)),
-        Missing::Leave => Ok(0),
+        AbsentList::Make => Ok(shard.value_or_create::<ListType>(key, push_event(end))?.push(end, texts)),
+        AbsentList::Leave => Ok(0),
     }
 }
 
@@ -776,7 +776,7 @@ fn move_element(
     element.with_text(|bytes| text.extend_from_slice(bytes));
     drop(list);
     // As in Redis, the element is added before it is removed, which sets the order of the events.
-    push_texts(call.shard_of(destination), destination, to, Missing::Make, [&text[..]].into_iter())?;
+    push_texts(call.shard_of(destination), destination, to, AbsentList::Make, [&text[..]].into_iter())?;
     if let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source, pop_event(from))? {
         list.pop(from, 1, |_| {});
     }

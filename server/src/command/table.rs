@@ -6,7 +6,7 @@ use braid_storage::{Routed, Router};
 
 use super::{CommandSpec, Run, renames::CalledNames};
 use crate::{
-    access::{Asked, N_COMMANDS_MAX},
+    access::{CheckedCommand, N_COMMANDS_MAX},
     catalog::{Args, CommandId, Flags, KeyRights, KeySpec, KeysAt, Words},
 };
 
@@ -82,8 +82,8 @@ impl Registered {
 
     /// Returns the facts that access control needs about a command with these words.
     #[inline(always)]
-    pub fn asked<'w>(&self, words: Words<'w>) -> Asked<'w> {
-        Asked {
+    pub fn asked<'w>(&self, words: Words<'w>) -> CheckedCommand<'w> {
+        CheckedCommand {
             id: self.judged_as,
             full_name: self.judged_name,
             is_free: self.has(Flags::NO_AUTH),
@@ -148,25 +148,25 @@ impl Found {
 #[derive(Clone, Copy)]
 struct Place {
     /// The beginning and length of the name, which distinguish most names.
-    head: Head,
+    head: NameHead,
     command: &'static Registered,
 }
 
 /// The first eight bytes of a name in lower case, and its length.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Head {
+struct NameHead {
     bytes: u64,
     n_bytes: usize,
 }
 
-impl Head {
+impl NameHead {
     #[inline]
     fn of(name: &[u8]) -> Self {
         let bytes = match name.first_chunk() {
             Some(first) => u64::from_le_bytes(*first),
             None => name.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte)),
         };
-        Head { bytes: lower_case(bytes), n_bytes: name.len() }
+        NameHead { bytes: lower_case(bytes), n_bytes: name.len() }
     }
 
     #[inline]
@@ -230,7 +230,7 @@ impl CommandTable {
         assert!(all.len() < N_COMMANDS_MAX, "rules of access control need a bit for each command");
         let mut places = vec![None; (top.len() * 4).next_power_of_two()].into_boxed_slice();
         for &command in &top {
-            let head = Head::of(command.called);
+            let head = NameHead::of(command.called);
             let mut place = head.hash() & (places.len() - 1);
             while places[place].is_some() {
                 place = (place + 1) & (places.len() - 1);
@@ -250,7 +250,7 @@ impl CommandTable {
     /// Finds a command by the name that clients use, in either case.
     #[inline]
     pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
-        let wanted = Head::of(name);
+        let wanted = NameHead::of(name);
         let mut place = wanted.hash() & (self.places.len() - 1);
         while let Some(Place { head, command }) = self.places[place] {
             if head == wanted && (head.is_all() || command.is_named(name)) {

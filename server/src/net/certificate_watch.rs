@@ -10,7 +10,7 @@ use std::{
 use crate::{
     notice,
     shared::server::Server,
-    sockets::certificates::{self, Contents},
+    sockets::certificates::{self, TlsFilesDigest},
     warning,
 };
 
@@ -19,7 +19,7 @@ pub(super) struct CertificateWatch {
     looked_at: Instant,
     /// Contents that could not be used. The fault has been logged, and they stay refused until something
     /// changes.
-    refused: Option<Contents>,
+    refused: Option<TlsFilesDigest>,
 }
 
 impl CertificateWatch {
@@ -39,7 +39,7 @@ impl CertificateWatch {
         }
         self.looked_at = Instant::now();
         let Some(before) = server.tls.load_full() else { return };
-        let contents = Contents::read(&config);
+        let contents = TlsFilesDigest::read(&config);
         if contents == before.contents || Some(contents) == self.refused {
             return;
         }

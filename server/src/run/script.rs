@@ -28,7 +28,7 @@ use crossbeam_utils::Backoff;
 use smallvec::SmallVec;
 
 use crate::{
-    access::{Context, Entry},
+    access::{Context, DenialEntry},
     catalog::{Args, CommandError, CommandId, Denial, Flags, Outcome, Words},
     client::{node::Job, session::Session, waits::Waiting},
     command::{self, Call, Found, GaveUp, Look, Registered, Run, ScriptIn, TABLE, Work},
@@ -255,7 +255,7 @@ enum Note {
     /// Data for the observers of commands.
     Observed(Kept),
     /// A right was denied.
-    Denied(Entry),
+    Denied(DenialEntry),
     /// The script has written to the server's log.
     Logged(log::Level, String),
 }

@@ -93,19 +93,19 @@ struct Logged {
 
 /// The numbers of commands that have run and that have failed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub struct ReplayCounts {
     pub n_run: u64,
     pub n_failed: u64,
 }
 
-impl Counts {
-    pub fn add(&mut self, other: Counts) {
+impl ReplayCounts {
+    pub fn add(&mut self, other: ReplayCounts) {
         self.n_run += other.n_run;
         self.n_failed += other.n_failed;
     }
 }
 
-type Ran = Result<Counts, Stopped>;
+type Ran = Result<ReplayCounts, Stopped>;
 
 impl Chunk {
     /// Reads a chunk into the memory of this one. `db` is the selected database before and after it.
@@ -221,7 +221,7 @@ impl Chunk {
     ) -> Ran {
         let origin = Origin { thread: worker.thread.index, slot: 0 };
         let mut session = Session::new(Arc::clone(record), origin);
-        let (mut counts, mut rest) = (Counts::default(), commands);
+        let (mut counts, mut rest) = (ReplayCounts::default(), commands);
         while !rest.is_empty() {
             let ran = worker.with_shards(ids, |held, thread| {
                 let began = Instant::now();
@@ -279,7 +279,7 @@ impl Chunk {
         held: &mut Held<'_, Job>,
         thread: &ThreadState,
     ) -> Ran {
-        let (mut counts, mut out) = (Counts::default(), Vec::new());
+        let (mut counts, mut out) = (ReplayCounts::default(), Vec::new());
         for &index in group {
             let Logged { command, db, at, ref bytes, ref args, first, .. } = self.commands[index as usize];
             let all = self.long.as_ref().map_or(&self.bytes[..], Handover::bytes);
@@ -401,13 +401,13 @@ pub struct Crew<'w> {
     pub parts: Parts,
     /// Receives the results of the shares in progress.
     under_way: Option<Receiver<Ran>>,
-    pub counts: Counts,
+    pub counts: ReplayCounts,
 }
 
 impl<'w> Crew<'w> {
     pub fn new(server: &'static Server, worker: &'w mut Worker<Job>, record: Arc<ClientRecord>) -> Self {
         let parts = Parts::new(server);
-        Crew { server, worker, record, parts, under_way: None, counts: Counts::default() }
+        Crew { server, worker, record, parts, under_way: None, counts: ReplayCounts::default() }
     }
 
     /// Runs a chunk. The last row may still be in progress when this returns.

@@ -29,7 +29,7 @@ use braid_storage::{
     time::Millis,
 };
 
-use super::chunks::{Chunk, Counts, Crew, Stopped};
+use super::chunks::{Chunk, Crew, ReplayCounts, Stopped};
 use crate::{
     client::{
         id::{ClientId, Endpoint, Origin},
@@ -338,7 +338,7 @@ impl<'w> Replay<'w> {
             end = self.replay(&path, 0, is_last)?;
             end.offset = end.offset.max(before);
         }
-        let Counts { n_run, n_failed } = self.crew.counts;
+        let ReplayCounts { n_run, n_failed } = self.crew.counts;
         if n_failed > 0 {
             warning!(
                 "{n_failed} of {n_run} commands of the append-only file have failed, as they may have when they were logged"

@@ -65,7 +65,7 @@ use crate::{
     scripting::functions::Existing,
     shared::{
         mail::Mail,
-        saves::{Order, WalkStep},
+        saves::{PendingSave, WalkStep},
         server::Server,
         thread_state::ThreadState,
     },
@@ -124,7 +124,7 @@ struct Saver {
     /// The node that takes all shards. Absent while it does.
     node: Option<Box<Node<Job>>>,
     /// The commands that wait for a snapshot, in order.
-    orders: VecDeque<Order>,
+    orders: VecDeque<PendingSave>,
     /// The order in progress.
     fulfilling: Option<SaveOrder>,
     /// The round of the last order to end the server.
@@ -577,7 +577,7 @@ impl Saver {
     }
 
     /// Fulfils the order of a command.
-    fn fulfil(&mut self, Order { what, round, node }: Order) {
+    fn fulfil(&mut self, PendingSave { what, round, node }: PendingSave) {
         let refusal = match what {
             SaveOrder::BeginLog => return self.begin_log_for(node),
             SaveOrder::EndLog => {
@@ -619,7 +619,7 @@ impl Saver {
             return server.stop();
         }
         self.read_orders();
-        let is_another = |order: &Order| order.what.is_shutdown() && order.round == round;
+        let is_another = |order: &PendingSave| order.what.is_shutdown() && order.round == round;
         let others = if ending.is_called_off(round) {
             warning!("The end of the server was called off");
             let (others, orders) = std::mem::take(&mut self.orders).into_iter().partition(is_another);
@@ -1146,7 +1146,7 @@ impl Saver {
     }
 
     /// Takes all orders of this kind out of their turn.
-    fn take_orders(&mut self, what: SaveOrder) -> VecDeque<Order> {
+    fn take_orders(&mut self, what: SaveOrder) -> VecDeque<PendingSave> {
         let orders = std::mem::take(&mut self.orders);
         let (taken, others) = orders.into_iter().partition(|order| order.what == what);
         self.orders = others;

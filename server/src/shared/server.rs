@@ -46,7 +46,7 @@ use crate::{
         mail::Mail,
         memory::{Memory, resident_bytes},
         pause::Pause,
-        saves::{AskedBy, Order, Saves, WalkStep},
+        saves::{AskedBy, PendingSave, Saves, WalkStep},
         thread_scaling::Spread,
         thread_state::ThreadState,
         user_table::Accounts,
@@ -54,7 +54,7 @@ use crate::{
     sockets::{certificates::Certificates, listening::Listening},
     telemetry::{
         command_log::{self, CommandLog},
-        hot_keys::{Asked, HotKeys, Report, Totals},
+        hot_keys::{HotKeys, HotKeysOptions, Report, Totals},
         latency::Latencies,
         latency_monitor::LatencyMonitor,
         split::Phase,
@@ -377,7 +377,7 @@ impl Server {
     }
 
     /// Starts tracking the cost of keys. Returns false if that is already on.
-    pub fn track_hot_keys(&self, asked: Asked) -> bool {
+    pub fn track_hot_keys(&self, asked: HotKeysOptions) -> bool {
         let starts = self.hot_keys.start(asked, self.totals()).is_ok();
         if starts {
             self.attention.raise();
@@ -478,7 +478,7 @@ impl Server {
 
     fn order_of(&self, by: AskedBy, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
         let round = if what.is_shutdown() { self.saves.ending.ask(by) } else { 0 };
-        self.saves.order(Order { what, round, node });
+        self.saves.order(PendingSave { what, round, node });
         self.saver().wake_if_asleep();
     }
 

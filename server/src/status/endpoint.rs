@@ -19,7 +19,7 @@ use super::{
     site::Site,
 };
 use crate::{
-    client::id::Endpoint as Place, config::Config, process::descriptors::METRICS_CONNECTIONS_MAX,
+    client::id::Endpoint, config::Config, process::descriptors::METRICS_CONNECTIONS_MAX,
     shared::server::Server, sockets::listening::bind_apart, verbose, warning_seldom,
 };
 
@@ -28,7 +28,7 @@ use crate::{
 const ACCEPTS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The metrics port.
-pub struct Endpoint {
+pub struct MetricsEndpoint {
     poll: Poll,
     listeners: Vec<TcpListener>,
 }
@@ -36,7 +36,7 @@ pub struct Endpoint {
 /// Tokens of listening sockets count down from here, those of connections up from 0.
 const FIRST_LISTENER: usize = usize::MAX - 1;
 
-impl Endpoint {
+impl MetricsEndpoint {
     /// Listens at the configured places. Returns none if there are no such places.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Peers {
     fn welcome(&mut self, socket: TcpStream, poll: &Poll, now: Instant) {
         let Ok(address) = socket.peer_addr() else { return };
         let address = std::net::SocketAddr::new(address.ip().to_canonical(), address.port());
-        if self.server.turns_away(&Place::Inet(address)) {
+        if self.server.turns_away(&Endpoint::Inet(address)) {
             verbose!("Protected mode keeps {address} from the metrics port");
             return;
         }

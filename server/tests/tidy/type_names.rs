@@ -21,33 +21,11 @@ const OLD: &str = "not renamed yet";
 
 /// Names that stand for several types of a crate, and renamed imports. The list only shrinks.
 const EXCEPTIONS: Exceptions = &[
-    ("server", "AddOptions", OLD),
     ("server", "Argv", OLD),
-    ("server", "Asked", OLD),
-    ("server", "Batch", OLD),
-    ("server", "Contents", OLD),
-    ("server", "Counts", OLD),
-    ("server", "Cut", OLD),
-    ("server", "Ended", OLD),
-    ("server", "Endpoint", OLD),
-    ("server", "Entry", OLD),
     ("server", "Family", OLD),
-    ("server", "Field", OLD),
-    ("server", "Flag", OLD),
-    ("server", "Flags", OLD),
-    ("server", "Form", OLD),
-    ("server", "Found", OLD),
-    ("server", "GaveUp", OLD),
-    ("server", "Head", OLD),
     ("server", "Home", OLD),
     ("server", "JournalTicket", OLD),
-    ("server", "LoadError", OLD),
-    ("server", "Loading", OLD),
-    ("server", "Log", OLD),
-    ("server", "Missing", OLD),
     ("server", "MultiplePop", OLD),
-    ("server", "Named", OLD),
-    ("server", "Order", OLD),
     ("server", "Origin", OLD),
     ("server", "Pace", OLD),
     ("server", "Parsed", OLD),
@@ -69,9 +47,7 @@ const EXCEPTIONS: Exceptions = &[
     ("server", "Step", OLD),
     ("server", "Stopped", OLD),
     ("server", "Told", OLD),
-    ("server", "Tracking", OLD),
     ("server", "Unit", OLD),
-    ("server", "UnitEnded", OLD),
 ];
 
 /// The words that begin a declaration of a type.

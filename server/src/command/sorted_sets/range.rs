@@ -133,7 +133,7 @@ struct Query<'a> {
 
 /// The arguments that a command's name implies.
 #[derive(Clone, Copy)]
-struct Named {
+struct ImpliedOptions {
     by: Option<By>,
     order: Option<Order>,
     stores: bool,
@@ -141,9 +141,9 @@ struct Named {
 
 impl<'a> Query<'a> {
     /// Reads a range and the options after it.
-    fn read(mut args: Args<'a>, named: Named) -> Result<Self, CommandError> {
+    fn read(mut args: Args<'a>, named: ImpliedOptions) -> Result<Self, CommandError> {
         let (min, max) = (args.next()?, args.next()?);
-        let Named { mut by, mut order, stores } = named;
+        let ImpliedOptions { mut by, mut order, stores } = named;
         let (mut offset, mut limit, mut with_scores) = (0, -1, false);
         while !args.is_empty() {
             if !stores && args.tag("WITHSCORES") {
@@ -202,7 +202,7 @@ impl<'a> Query<'a> {
 }
 
 /// Replies with the members of a range.
-fn give(shard: &mut Shard, mut args: Args<'_>, named: Named, reply: &mut Reply<'_>) -> Outcome {
+fn give(shard: &mut Shard, mut args: Args<'_>, named: ImpliedOptions, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let query = Query::read(args, named)?;
     match shard.value::<SortedSetType>(&key)? {
@@ -215,12 +215,12 @@ fn give(shard: &mut Shard, mut args: Args<'_>, named: Named, reply: &mut Reply<'
     Ok(())
 }
 
-const fn named(by: By, order: Order) -> Named {
-    Named { by: Some(by), order: Some(order), stores: false }
+const fn named(by: By, order: Order) -> ImpliedOptions {
+    ImpliedOptions { by: Some(by), order: Some(order), stores: false }
 }
 
 pub(super) fn zrange(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    give(shard, args, Named { by: None, order: None, stores: false }, reply)
+    give(shard, args, ImpliedOptions { by: None, order: None, stores: false }, reply)
 }
 
 pub(super) fn zrevrange(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -246,7 +246,7 @@ pub(super) fn zrevrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Repl
 /// Stores a range. The source may be the destination, so the result is complete before it is stored.
 pub(super) fn zrangestore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (destination, source) = (args.key()?, args.key()?);
-    let query = Query::read(args, Named { by: None, order: None, stores: true })?;
+    let query = Query::read(args, ImpliedOptions { by: None, order: None, stores: true })?;
     let mut gathered = Gathered::new(call.server.keyspace.router());
     if let Some(set) = call.shard_of(&source).value::<SortedSetType>(&source)? {
         let ranks = query.ranks(set);
@@ -306,7 +306,7 @@ fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply
 const FEW: usize = 100;
 
 /// Estimates a reply with members. A set that is not large need not be searched twice.
-fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: Named) -> usize {
+fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: ImpliedOptions) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let n = |set: SortedSetRef<'_>| {
         let may_have_long = set.entry().allocated_bytes() > WORK_MAX_BYTES;
@@ -341,7 +341,7 @@ fn removed(look: &mut Look<'_, '_>, mut args: Args<'_>, by: By) -> usize {
 }
 
 pub(super) fn zrange_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
-    given(look, args, Named { by: None, order: None, stores: false })
+    given(look, args, ImpliedOptions { by: None, order: None, stores: false })
 }
 
 pub(super) fn zrevrange_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
@@ -365,7 +365,7 @@ pub(super) fn zrevrangebylex_work(look: &mut Look<'_, '_>, args: Args<'_>) -> us
 }
 
 pub(super) fn zrangestore_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
-    given(look, args.skip(1), Named { by: None, order: None, stores: true })
+    given(look, args.skip(1), ImpliedOptions { by: None, order: None, stores: true })
 }
 
 pub(super) fn zremrangebyrank_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {

@@ -22,7 +22,7 @@ use crate::{
         node::{Job, Task},
         record::{ClientRecord, Listens},
         session::Session,
-        waits::GaveUp,
+        waits::WaitEnd,
     },
     config::OutputLimit,
     shared::server::Server,
@@ -124,7 +124,7 @@ impl IoThread {
             self.go_on(slot);
         }
         if may_have_left && waits {
-            self.end_wait(slot, GaveUp::Left);
+            self.end_wait(slot, WaitEnd::Left);
         } else if may_have_left {
             self.close_postponed(slot);
         }
@@ -212,7 +212,7 @@ impl IoThread {
         if connection.is_parked() {
             // Returning replies would be taken for those that are dropped here.
             connection.is_lost = true;
-            self.end_wait(slot, GaveUp::Left);
+            self.end_wait(slot, WaitEnd::Left);
             return;
         }
         let Some(mut connection) = self.connections[slot].take() else { return };

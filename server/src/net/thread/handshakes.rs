@@ -11,7 +11,7 @@ use crate::{
     client::{
         connection::{Connection, Pace},
         id::ClientId,
-        identity::{self, Field},
+        identity::{self, CertificateField},
     },
     command::{self, TABLE},
     config::AuthClientsUser,
@@ -104,8 +104,8 @@ impl IoThread {
     fn log_in_by_certificate(&mut self, place: Place) {
         let field = match self.config.tls_auth_clients_user {
             AuthClientsUser::Off => return,
-            AuthClientsUser::Cn => Field::CommonName,
-            AuthClientsUser::Uri => Field::Uri,
+            AuthClientsUser::Cn => CertificateField::CommonName,
+            AuthClientsUser::Uri => CertificateField::Uri,
         };
         let server = self.server();
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };

@@ -23,7 +23,7 @@ use crate::{
         footprint::Part,
         node::{Job, Task},
         record::ClientRecord,
-        session::{Counts, Request, SaveOrder, Session},
+        session::{Request, SaveOrder, Session, TimeAccounting},
     },
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
     run::{
@@ -34,14 +34,14 @@ use crate::{
         route::{self, Needs},
         step,
         timing::{self, Taken},
-        unit::{self, Ended as UnitEnded, Unit},
+        unit::{self, Unit, UnitEnd},
     },
     shared::{server::Server, thread_state::ThreadState},
     verbose, warning_seldom,
 };
 
 /// The way in which the run of a batch ended.
-enum Ended {
+enum BatchEnd {
     /// All commands ran.
     Ran,
     /// A command is under way elsewhere. The input continues at this offset.
@@ -72,7 +72,7 @@ enum Gate {
     /// The command has its reply: it is refused, or queued for EXEC.
     Answered,
     /// The command ends the batch.
-    Shut(Ended),
+    Shut(BatchEnd),
 }
 
 /// The size of a request that is moved, not copied, and runs on a heavy-work thread.
@@ -114,14 +114,14 @@ impl IoThread {
         loop {
             let parsed = batch.parse(server, connection, input, done);
             let ended = if batch.commands.is_empty() {
-                Ended::Ran
+                BatchEnd::Ran
             } else {
                 batch.prefetch(server, connection);
                 let turn = Turn { server, batch: &batch, input, now };
                 self.run_timed(connection, turn, &mut began, out)
             };
             match (ended, parsed) {
-                (Ended::Parked(at) | Ended::Paused(at), parsed) => {
+                (BatchEnd::Parked(at) | BatchEnd::Paused(at), parsed) => {
                     // Requests that were parsed from `at` on are parsed again.
                     if parsed != Ok(at) {
                         connection.parser.rewind();
@@ -129,31 +129,31 @@ impl IoThread {
                     done = at;
                     break;
                 }
-                (Ended::Closed, _) => {
+                (BatchEnd::Closed, _) => {
                     connection.closing = true;
                     done = input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) if end == done => break,
+                (BatchEnd::Ran, Ok(end)) if end == done => break,
                 // Later requests do not run: the client is closed before it receives any of these replies.
-                (Ended::Ran, Ok(_)) if out.len() > self.output_limit(connection) => {
+                (BatchEnd::Ran, Ok(_)) if out.len() > self.output_limit(connection) => {
                     connection.closing = true;
                     done = input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES || self.budget.is_spent() => {
+                (BatchEnd::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES || self.budget.is_spent() => {
                     done = end;
                     connection.is_behind = done < input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) => {
+                (BatchEnd::Ran, Ok(end)) => {
                     done = end;
                     // Usually this was all the input.
                     if done == input.len() {
                         break;
                     }
                 }
-                (Ended::Ran, Err(error)) => {
+                (BatchEnd::Ran, Err(error)) => {
                     report_protocol_error(connection, error, out, &self.worker.thread);
                     done = input.len();
                     break;
@@ -181,7 +181,7 @@ impl IoThread {
         turn: Turn<'_>,
         began: &mut Instant,
         out: &mut Vec<u8>,
-    ) -> Ended {
+    ) -> BatchEnd {
         let batch = turn.batch;
         let accounted_nanos = self.worker.thread.accounted_nanos.get();
         self.budget.renew();
@@ -200,7 +200,7 @@ impl IoThread {
             splitting::ran(split, &batch.commands[0], ended_at);
         }
         let elapsed = ended_at - std::mem::replace(began, ended_at);
-        let parked_at = if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
+        let parked_at = if let BatchEnd::Parked(at) | BatchEnd::Paused(at) = ended { Some(at) } else { None };
         let n_begun = batch.n_begun(parked_at);
         let stats = self.worker.thread.stats();
         let nanos = elapsed.as_nanos() as u64;
@@ -230,7 +230,7 @@ impl IoThread {
         }
     }
 
-    fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
+    fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> BatchEnd {
         let Turn { batch, now, .. } = turn;
         connection.node.as_mut().expect("a parked connection runs nothing").job.now = now;
         let mut index = 0;
@@ -257,13 +257,13 @@ impl IoThread {
                 before = Some(parsed);
             }
             match self.run_command(connection, turn, index, command, out) {
-                Next::Parked { input_from } => return Ended::Parked(input_from),
+                Next::Parked { input_from } => return BatchEnd::Parked(input_from),
                 Next::Command(next) => index = next,
             }
             // Other commands may have run with this one, or none may have run.
             let end = batch.commands[..index].last().map_or(parsed.start, |last| last.end);
             if let Some(ended) = self.after_command(connection, command, end, out, start) {
-                if let Ended::Parked(_) = ended {
+                if let BatchEnd::Parked(_) = ended {
                     batch.leave_unmeasured(index - 1);
                 }
                 return ended;
@@ -271,10 +271,10 @@ impl IoThread {
             if (out.len() > TURN_REPLY_BYTES || self.budget.is_spent()) && index < batch.commands.len() {
                 cold_path();
                 connection.is_behind = true;
-                return Ended::Paused(end);
+                return BatchEnd::Paused(end);
             }
         }
-        Ended::Ran
+        BatchEnd::Ran
     }
 
     /// Whether a command like the one before it may run in the same way.
@@ -299,7 +299,7 @@ impl IoThread {
         connection: &mut Connection,
         turn: Turn<'_>,
         out: &mut Vec<u8>,
-    ) -> Option<Ended> {
+    ) -> Option<BatchEnd> {
         let Turn { server, batch, now, .. } = turn;
         let parsed = &batch.commands[0];
         let words = turn.words(parsed);
@@ -307,7 +307,7 @@ impl IoThread {
             let slot =
                 connection.node.as_ref().expect("a parked connection runs nothing").job.session.origin.slot;
             self.await_room_in_log(slot, connection);
-            return Some(Ended::Paused(parsed.start));
+            return Some(BatchEnd::Paused(parsed.start));
         }
         // The request itself is counted already. The value is a second copy of it until the command has
         // ended.
@@ -320,7 +320,7 @@ impl IoThread {
         node.job.now = now;
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
-            return Some(Ended::Closed);
+            return Some(BatchEnd::Closed);
         }
         match gates::admit(server, session, &parsed.found, words) {
             Ok((command, Admission::Queue)) => {
@@ -332,7 +332,7 @@ impl IoThread {
                 let start = out.len();
                 Reply::new(out, session.resp).simple("QUEUED");
                 session.drop_unwanted(start, out);
-                Some(Ended::Paused(parsed.end))
+                Some(BatchEnd::Paused(parsed.end))
             }
             Ok((command, Admission::Run))
                 if matches!(
@@ -347,7 +347,7 @@ impl IoThread {
                 node.job.is_timed = true;
                 node.job.push_without_bytes(command.id, words, parsed.routed, parsed.start);
                 self.input_for = InputFor::Node(node);
-                Some(Ended::Parked(parsed.end))
+                Some(BatchEnd::Parked(parsed.end))
             }
             _ => None,
         }
@@ -423,7 +423,7 @@ impl IoThread {
         let node = connection.node.as_mut().expect("a parked connection runs nothing");
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
-            return Gate::Shut(Ended::Closed);
+            return Gate::Shut(BatchEnd::Closed);
         }
         self.make_room_for(&parsed.found, session, server);
         let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
@@ -443,7 +443,7 @@ impl IoThread {
                     }
                     Found::Unknown if is_cross_protocol(words) => {
                         report_cross_protocol(connection);
-                        return Gate::Shut(Ended::Closed);
+                        return Gate::Shut(BatchEnd::Closed);
                     }
                     _ => {
                         self.refuse(session, &parsed.found, &refusal, out);
@@ -466,7 +466,7 @@ impl IoThread {
                 connection.record.ran(command.id);
                 let node = detach(connection, turn, index..index + 1, true);
                 connection.postponed = Some(self.postpone(node));
-                Gate::Shut(Ended::Parked(parsed.end))
+                Gate::Shut(BatchEnd::Parked(parsed.end))
             }
         }
     }
@@ -742,7 +742,7 @@ impl IoThread {
                     budget,
                 };
                 match unit::run(&unit, session, held, out, thread) {
-                    UnitEnded::Ran => {}
+                    UnitEnd::Ran => {}
                     ended => return ended,
                 }
                 next.set(next.get() + 1);
@@ -753,22 +753,22 @@ impl IoThread {
                     break;
                 }
             }
-            UnitEnded::Ran
+            UnitEnd::Ran
         });
         match held {
-            Some(Ok(UnitEnded::Ran)) => {
+            Some(Ok(UnitEnd::Ran)) => {
                 self.has_notifications_for(session);
                 Next::Command(next.get())
             }
-            Some(Ok(UnitEnded::Killed)) => {
+            Some(Ok(UnitEnd::Killed)) => {
                 session.closing = true;
                 Next::Command(group.end)
             }
             // The gate holds the next command back.
-            Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
-            Some(Ok(
-                UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::BetweenParts | UnitEnded::TooLong(_),
-            )) => self.leave_group(connection, turn, next.get()..group.end, true),
+            Some(Ok(UnitEnd::Paused)) => Next::Command(next.get()),
+            Some(Ok(UnitEnd::Waits(_) | UnitEnd::Needs(_) | UnitEnd::BetweenParts | UnitEnd::TooLong(_))) => {
+                self.leave_group(connection, turn, next.get()..group.end, true)
+            }
             Some(Err(_)) => {
                 out.truncate(n_kept.get());
                 let failed = turn.batch.commands[next.get()].command();
@@ -862,11 +862,11 @@ impl IoThread {
                 unit::run(&unit, session, held, out, thread)
             });
             route = match held {
-                Some(Ok(UnitEnded::Ran)) => {
+                Some(Ok(UnitEnd::Ran)) => {
                     self.has_notifications_for(session);
                     return 0;
                 }
-                Some(Ok(UnitEnded::Killed)) => {
+                Some(Ok(UnitEnd::Killed)) => {
                     session.closing = true;
                     return 0;
                 }
@@ -875,14 +875,12 @@ impl IoThread {
                     job::answer_panic(out, session, Some(command), &self.worker.thread);
                     return 0;
                 }
-                Some(Ok(UnitEnded::Needs(further))) => further,
+                Some(Ok(UnitEnd::Needs(further))) => further,
                 // The thread that continues the command determines its next part.
-                Some(Ok(UnitEnded::BetweenParts)) => Route::default().with_weight(Weight::Heavy),
-                Some(Ok(UnitEnded::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
+                Some(Ok(UnitEnd::BetweenParts)) => Route::default().with_weight(Weight::Heavy),
+                Some(Ok(UnitEnd::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
                 // The node handles a shard that is held, a pause and a wait.
-                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) => {
-                    Route::new(shards)
-                }
+                Some(Ok(UnitEnd::Paused | UnitEnd::Waits(_) | UnitEnd::TooLong(_))) => Route::new(shards),
                 None => needs.route(server),
             };
         }
@@ -963,12 +961,12 @@ impl IoThread {
         input_from: usize,
         out: &mut Vec<u8>,
         start: usize,
-    ) -> Option<Ended> {
+    ) -> Option<BatchEnd> {
         let node = connection.node.as_mut().expect("the command ran here");
         let session = &mut node.job.session;
         // The thread must know of its subscriptions before the connection can close.
         if session.closing && session.request.get() != Some(Request::ReadNotifications) {
-            return Some(Ended::Closed);
+            return Some(BatchEnd::Closed);
         }
         if connection.parser.limits().authenticated != session.authenticated {
             cold_path();
@@ -978,7 +976,7 @@ impl IoThread {
         if request == Request::AwaitRoom
             || request == Request::ReadNotifications && self.has_read_notifications()
         {
-            return self.hold_for_room(connection).then_some(Ended::Paused(input_from));
+            return self.hold_for_room(connection).then_some(BatchEnd::Paused(input_from));
         }
         let mut node = connection.node.take().expect("the command ran here");
         node.job.reply.extend_from_slice(&out[start..]);
@@ -989,7 +987,7 @@ impl IoThread {
             node.job.session.ask(Request::ReadNotifications);
             node.job.session.n_commands += 1;
             self.server().order_save(order, Some((node, is_answered)));
-            return Some(Ended::Parked(input_from));
+            return Some(BatchEnd::Parked(input_from));
         }
         if let Request::AwaitSync(wanted) = request {
             node.job.session.ask(Request::ReadNotifications);
@@ -997,17 +995,17 @@ impl IoThread {
             let ticket = connection.last_ticket.max(self.worker.thread.ticket.get());
             connection.begin_sync_wait(&node);
             self.await_sync(node, wanted, ticket);
-            return Some(Ended::Parked(input_from));
+            return Some(BatchEnd::Parked(input_from));
         }
         let Request::Sleep { millis, counts } = request else {
             self.give_back_after_notifications(node);
-            return Some(Ended::Paused(input_from));
+            return Some(BatchEnd::Paused(input_from));
         };
         node.job.session.ask(Request::ReadNotifications);
         // The batch does not count this command.
         node.job.session.n_commands += 1;
-        self.rest(node, millis, (counts == Counts::AsWork).then_some(command));
-        Some(Ended::Parked(input_from))
+        self.rest(node, millis, (counts == TimeAccounting::AsWork).then_some(command));
+        Some(BatchEnd::Parked(input_from))
     }
 
     /// Submits the commands of a node that was held back.

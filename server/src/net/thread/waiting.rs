@@ -11,7 +11,7 @@ use super::{IoThread, Resting};
 use crate::{
     client::{
         node::{Job, Parked, Task},
-        waits::GaveUp,
+        waits::WaitEnd,
     },
     command::Registered,
     shared::server::Server,
@@ -38,12 +38,12 @@ impl IoThread {
             self.again.push(slot);
         }
         if connection.closing || has_left || connection.record.is_killed() {
-            self.end_wait(slot, GaveUp::Left);
+            self.end_wait(slot, WaitEnd::Left);
         }
     }
 
     /// Ends the wait of a connection's command, unless it is being served.
-    pub(super) fn end_wait(&mut self, slot: usize, why: GaveUp) {
+    pub(super) fn end_wait(&mut self, slot: usize, why: WaitEnd) {
         let waiting = self.connections[slot].as_ref().and_then(|connection| connection.waiting.clone());
         let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
         if let Some((mut node, parked)) = claimed {
@@ -69,7 +69,7 @@ impl IoThread {
             && deadline <= now
         {
             self.deadlines.pop_first();
-            self.end_wait(slot, GaveUp::TimedOut);
+            self.end_wait(slot, WaitEnd::TimedOut);
         }
     }
 
