@@ -12,7 +12,7 @@ const N_COMPARED: usize = 10;
 
 /// The denied right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum DeniedRight {
     /// Authentication as a user.
     Auth,
     /// A command.
@@ -25,11 +25,11 @@ pub enum Reason {
     TlsCert,
 }
 
-impl Reason {
+impl DeniedRight {
     /// The name in ACL LOG.
     pub fn name(self) -> String {
         match self {
-            Reason::TlsCert => "tls-cert".to_owned(),
+            DeniedRight::TlsCert => "tls-cert".to_owned(),
             _ => format!("{self:?}").to_ascii_lowercase(),
         }
     }
@@ -61,7 +61,7 @@ impl Context {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenialEntry {
     /// The denied right.
-    pub reason: Reason,
+    pub reason: DeniedRight,
     /// The context.
     pub context: Context,
     /// The command, the key or the channel.
@@ -83,7 +83,7 @@ pub struct DenialEntry {
 impl DenialEntry {
     /// Creates an entry for a single denial at this moment.
     pub fn new(
-        reason: Reason,
+        reason: DeniedRight,
         context: Context,
         object: &[u8],
         user: &[u8],
@@ -144,7 +144,7 @@ mod tests {
 
     fn denied(object: &str, at: u64) -> DenialEntry {
         DenialEntry::new(
-            Reason::Key,
+            DeniedRight::Key,
             Context::Toplevel,
             object.as_bytes(),
             b"alice",
@@ -176,7 +176,7 @@ mod tests {
         let mut denials = Denials::default();
         let entry = denied("a", 0);
         denials.add(entry.clone(), 128);
-        denials.add(DenialEntry { reason: Reason::Channel, ..entry.clone() }, 128);
+        denials.add(DenialEntry { reason: DeniedRight::Channel, ..entry.clone() }, 128);
         denials.add(DenialEntry { context: Context::Multi, ..entry.clone() }, 128);
         denials.add(DenialEntry { user: b"bob".to_vec(), ..entry }, 128);
         assert_eq!(denials.iter().len(), 4);

@@ -13,7 +13,7 @@ mod selector;
 mod user;
 mod users;
 
-pub use denials::{Context, DenialEntry, Denials, Reason};
+pub use denials::{Context, DenialEntry, Denials, DeniedRight};
 pub use password::PasswordHash;
 pub use rule::{RuleError, UserError, has_spaces, merge};
 pub use selector::{CheckedCommand, CommandForm, Commands, N_COMMANDS_MAX, NamedCommand, Selector};

@@ -186,7 +186,7 @@ impl Users {
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if !line.is_empty() {
-                users.read_line(line, &Place { path, number: index + 1 }, commands, &mut errors);
+                users.read_line(line, &FileLine { path, number: index + 1 }, commands, &mut errors);
             }
         }
         if !errors.is_empty() {
@@ -203,7 +203,7 @@ impl Users {
         Ok(users)
     }
 
-    fn read_line(&mut self, line: &[u8], place: &Place<'_>, commands: &dyn Commands, errors: &mut String) {
+    fn read_line(&mut self, line: &[u8], place: &FileLine<'_>, commands: &dyn Commands, errors: &mut String) {
         let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let [b"user", name, rules @ ..] = &words[..] else {
             errors.push_str(&format!("{place} should start with user keyword followed by the username. "));
@@ -255,12 +255,12 @@ impl Users {
 }
 
 /// A line of a file of users.
-struct Place<'a> {
+struct FileLine<'a> {
     path: &'a str,
     number: usize,
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FileLine<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", self.path, self.number)
     }

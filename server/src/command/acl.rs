@@ -11,7 +11,9 @@ use super::{
     help::{help, misused},
 };
 use crate::{
-    access::{CheckedCommand, Commands, Context, DenialEntry, Reason, Selector, User, Users, has_spaces},
+    access::{
+        CheckedCommand, Commands, Context, DenialEntry, DeniedRight, Selector, User, Users, has_spaces,
+    },
     catalog::{Args, Arity, Categories, CommandError, Denial, Flags, Group, Outcome, Words, shown},
     client::{
         record::{ClientRecord, Identity},
@@ -386,7 +388,7 @@ fn dry_run(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         return Ok(());
     };
     let (reason, what) = named_by(denial, words);
-    let verb = if reason == Reason::Command { "run" } else { "access" };
+    let verb = if reason == DeniedRight::Command { "run" } else { "access" };
     // As in Redis, where it is a C string.
     let what = what.split(|&byte| byte == 0).next().unwrap_or_default();
     let before = format!("This user has no permissions to {verb} the '");
@@ -476,23 +478,23 @@ pub(crate) fn entry_of(
 }
 
 /// Returns the denied part of a command's words, with the reason.
-fn named_by(denial: Denial, words: Words<'_>) -> (Reason, &[u8]) {
+fn named_by(denial: Denial, words: Words<'_>) -> (DeniedRight, &[u8]) {
     match denial {
-        Denial::Command(name) => (Reason::Command, name.as_bytes()),
-        Denial::Key(at) => (Reason::Key, words.get(at)),
-        Denial::Channel(at) => (Reason::Channel, words.get(at)),
+        Denial::Command(name) => (DeniedRight::Command, name.as_bytes()),
+        Denial::Key(at) => (DeniedRight::Key, words.get(at)),
+        Denial::Channel(at) => (DeniedRight::Channel, words.get(at)),
     }
 }
 
 /// Counts a denial for INFO.
-pub(crate) fn count_denial(reason: Reason, thread: &ThreadState) {
+pub(crate) fn count_denial(reason: DeniedRight, thread: &ThreadState) {
     let stats = thread.stats();
     match reason {
-        Reason::Auth => stats.failed_auths.add(1),
-        Reason::Command => stats.denied_commands.add(1),
-        Reason::Key => stats.denied_keys.add(1),
-        Reason::Channel => stats.denied_channels.add(1),
-        Reason::TlsCert => stats.denied_certificates.add(1),
+        DeniedRight::Auth => stats.failed_auths.add(1),
+        DeniedRight::Command => stats.denied_commands.add(1),
+        DeniedRight::Key => stats.denied_keys.add(1),
+        DeniedRight::Channel => stats.denied_channels.add(1),
+        DeniedRight::TlsCert => stats.denied_certificates.add(1),
     }
 }
 
@@ -502,8 +504,8 @@ pub(super) fn note_failed_auth(call: &Call<'_, '_>, words: Words<'_>, user: &[u8
     let server = call.server;
     let context = if call.n_in_transaction.is_some() { Context::Multi } else { Context::Toplevel };
     let client = describe_client(&call.session.record, call.table, server.clock.uptime_millis());
-    let entry = DenialEntry::new(Reason::Auth, context, words.get(0), user, client, server.clock.now());
-    count_denial(Reason::Auth, call.thread);
+    let entry = DenialEntry::new(DeniedRight::Auth, context, words.get(0), user, client, server.clock.now());
+    count_denial(DeniedRight::Auth, call.thread);
     server.note_denial(entry);
 }
 
@@ -519,8 +521,9 @@ pub(crate) fn note_refused_certificate(
 ) {
     let server = thread.server();
     let client = describe_client(record, table, server.clock.uptime_millis());
-    let entry = DenialEntry::new(Reason::TlsCert, Context::Toplevel, b"", user, client, server.clock.now());
-    count_denial(Reason::TlsCert, thread);
+    let entry =
+        DenialEntry::new(DeniedRight::TlsCert, Context::Toplevel, b"", user, client, server.clock.now());
+    count_denial(DeniedRight::TlsCert, thread);
     server.note_denial(entry);
 }
 

@@ -38,7 +38,7 @@ use crate::{
         Outcome, Words, shown,
     },
     client::session::{
-        AwaitSync, LogBegun, Reloading, Replies, Request, SaveOrder, SyncAnswer, TimeAccounting,
+        AwaitSync, LogBegun, Reloading, Replies, SaveOrder, SessionRequest, SyncAnswer, TimeAccounting,
     },
     command::info,
     config::{self, Appended, Config, REDIS_VERSION, ShutdownOptions},
@@ -311,7 +311,7 @@ pub(super) fn save_flushed(call: &Call<'_, '_>) -> bool {
         return false;
     }
     let is_answered = call.session.replies == Replies::On;
-    call.session.ask(Request::Save { order: SaveOrder::SaveFlushed, is_answered });
+    call.session.ask(SessionRequest::Save { order: SaveOrder::SaveFlushed, is_answered });
     true
 }
 
@@ -321,7 +321,7 @@ fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
         return Err(CommandError::text("ERR Command not allowed inside a transaction"));
     }
     let is_answered = call.session.replies == Replies::On;
-    call.session.ask(Request::Save { order, is_answered });
+    call.session.ask(SessionRequest::Save { order, is_answered });
     Ok(())
 }
 
@@ -394,7 +394,13 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
 fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): (bool, u64), timeout: u64) {
     let millis = if timeout == 0 { u64::MAX } else { timeout };
     let is_answered = call.session.replies == Replies::On;
-    call.session.ask(Request::AwaitSync(AwaitSync { answers, is_answered, is_local, n_replicas, millis }));
+    call.session.ask(SessionRequest::AwaitSync(AwaitSync {
+        answers,
+        is_answered,
+        is_local,
+        n_replicas,
+        millis,
+    }));
 }
 
 fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -656,7 +662,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     reply.ok();
     // The reply, or that of EXEC, waits until the change stream is on disk and the AOF's directory is free.
     if !logs && (did_log || server.durability.aof.has_file()) {
-        call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered: false });
+        call.session.ask(SessionRequest::Save { order: SaveOrder::EndLog, is_answered: false });
     }
     Ok(())
 }
@@ -1171,7 +1177,7 @@ fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
     // The conversion saturates, and converts NaN to 0.
     let millis = (seconds * 1000.0) as u64;
     if millis > 0 {
-        call.session.ask(Request::Sleep { millis, counts: TimeAccounting::AsWork });
+        call.session.ask(SessionRequest::Sleep { millis, counts: TimeAccounting::AsWork });
     }
     reply.ok();
     Ok(())

@@ -353,7 +353,7 @@ enum Centre {
 
 /// The arguments of a search: its area, and the contents of its reply.
 #[derive(Default)]
-struct Query<'a> {
+struct GeoQuery<'a> {
     centre: Centre,
     shape: Option<Shape>,
     /// The unit of distances in the reply, in metres.
@@ -386,7 +386,7 @@ struct FoundMember<'s> {
     distance: f64,
 }
 
-impl<'a> Query<'a> {
+impl<'a> GeoQuery<'a> {
     /// Reads the arguments after the keys. The set, if there is one, locates its members.
     fn read(
         mut args: Args<'a>,
@@ -394,7 +394,7 @@ impl<'a> Query<'a> {
         dialect: Dialect,
         destination: Option<Key<'a>>,
     ) -> Result<Self, CommandError> {
-        let mut query = Query { metres: 1.0, destination, ..Query::default() };
+        let mut query = GeoQuery { metres: 1.0, destination, ..GeoQuery::default() };
         match dialect {
             Dialect::Around { .. } => {
                 query.centre = Centre::Given(place(&mut args)?);
@@ -424,7 +424,7 @@ impl<'a> Query<'a> {
 
     /// Takes an option about the contents of the reply.
     fn read_option(&mut self, args: &mut Args<'a>, dialect: Dialect) -> Result<bool, CommandError> {
-        let Query { with_distance, with_score, with_place, any, .. } = self;
+        let GeoQuery { with_distance, with_score, with_place, any, .. } = self;
         let flags =
             [("WITHDIST", with_distance), ("WITHHASH", with_score), ("WITHCOORD", with_place), ("ANY", any)];
         if let Some((_, flag)) = flags.into_iter().find(|(tag, _)| args.tag(tag)) {
@@ -596,7 +596,7 @@ impl<'a> Query<'a> {
 fn search(shard: &mut Shard, mut args: Args<'_>, dialect: Dialect, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let set = shard.value::<SortedSetType>(&key)?;
-    let query = Query::read(args, set, dialect, None)?;
+    let query = GeoQuery::read(args, set, dialect, None)?;
     match set {
         Some(set) => query.write(&query.find(set), reply),
         None => reply.array(0),
@@ -615,7 +615,7 @@ fn search_and_store<'a>(
     let key = args.key()?;
     let router = *call.server.keyspace.router();
     let set = call.shard_of(&key).value::<SortedSetType>(&key)?;
-    let query = Query::read(args, set, dialect, destination)?;
+    let query = GeoQuery::read(args, set, dialect, destination)?;
     let found = set.map(|set| query.find(set)).unwrap_or_default();
     let Some(destination) = query.destination else {
         query.write(&found, reply);
@@ -671,7 +671,7 @@ fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>, dialect: Dialect) -> us
         if set.len() <= WORK_MAX / DISTANCE / 8 {
             return 0;
         }
-        let area = Query::read(args, Some(set), dialect, None).ok().and_then(|query| query.area());
+        let area = GeoQuery::read(args, Some(set), dialect, None).ok().and_then(|query| query.area());
         let n_within = |scores: Range<f64>| {
             set.score_range(Limit::Including(scores.start), Limit::Excluding(scores.end)).len()
         };

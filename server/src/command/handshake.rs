@@ -12,7 +12,7 @@ use super::{Call, CommandSpec, Run, Work, acl, forget_own_watches_in_parts, is_c
 use crate::{
     access::DEFAULT_USER,
     catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, Words, shown},
-    client::session::{Replies, Request, Session, TimeAccounting},
+    client::session::{Replies, Session, SessionRequest, TimeAccounting},
     config::REDIS_VERSION,
 };
 
@@ -172,7 +172,7 @@ fn authenticate(call: &mut Call<'_, '_>, words: Words<'_>, user: &[u8], password
     session.failed_auths = session.failed_auths.saturating_add(1);
     let millis = rest_after(session.failed_auths);
     if millis > 0 {
-        session.ask(Request::Sleep { millis, counts: TimeAccounting::NotAtAll });
+        session.ask(SessionRequest::Sleep { millis, counts: TimeAccounting::NotAtAll });
     }
     Err(WRONG_PASSWORD)
 }

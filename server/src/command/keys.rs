@@ -13,7 +13,7 @@ use braid_storage::{
 use super::{
     Call, CommandSpec, Log, Run, Work,
     each_key::for_each_key,
-    expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
+    expire_options::{CountedFrom, TimeUnit, absolute_millis, future_deadline},
     help::help,
     log_rewrite, work,
 };
@@ -476,26 +476,26 @@ fn type_of(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 }
 
 fn expire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Seconds, CountedFrom::Now, "expire")
+    set_expiry(shard, args, reply, TimeUnit::Seconds, CountedFrom::Now, "expire")
 }
 
 fn pexpire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Millis, CountedFrom::Now, "pexpire")
+    set_expiry(shard, args, reply, TimeUnit::Millis, CountedFrom::Now, "pexpire")
 }
 
 fn expireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Seconds, CountedFrom::Epoch, "expireat")
+    set_expiry(shard, args, reply, TimeUnit::Seconds, CountedFrom::Epoch, "expireat")
 }
 
 fn pexpireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Millis, CountedFrom::Epoch, "pexpireat")
+    set_expiry(shard, args, reply, TimeUnit::Millis, CountedFrom::Epoch, "pexpireat")
 }
 
 fn set_expiry(
     shard: &mut Shard,
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
-    unit: Unit,
+    unit: TimeUnit,
     from: CountedFrom,
     name: &'static str,
 ) -> Outcome {

@@ -22,7 +22,7 @@ use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeyUse, Keys, Outcome, Words},
     scripting::{
         functions::{self, Conflict, Existing, Function, Library},
-        running_scripts::{Program, Running},
+        running_scripts::{Program, RunningScript},
     },
     shared::server::Server,
     verbose_later, warning_later,
@@ -399,7 +399,7 @@ fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
 
 /// Fails while a script is busy. As in Redis, no client may then read about functions.
 fn fail_while_busy(call: &Call<'_, '_>) -> Outcome {
-    let is_script = |program: &&Running| !program.is_function();
+    let is_script = |program: &&RunningScript| !program.is_function();
     match busy_programs(call).iter().any(is_script) {
         true => Err(CommandError::text(BUSY_SCRIPT)),
         false => Ok(()),

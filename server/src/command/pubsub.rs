@@ -14,8 +14,8 @@ use crate::{
     client::{
         node::Job,
         record::Listens,
-        session::{Replies, Request, Session},
-        sweep::{Seek, Step, Sweep},
+        session::{Replies, Session, SessionRequest},
+        sweep::{Seek, Sweep, SweepProgress},
     },
     notify::{
         notifications::Notification,
@@ -246,7 +246,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
     }
     let Call { server, session, access, thread, .. } = call;
     let held = access.expect_held();
-    session.ask(Request::ReadNotifications);
+    session.ask(SessionRequest::ReadNotifications);
     for name in args.rest() {
         if let Some(name) = session.record.topics.add(kind, name) {
             if let Some(channel) = kind.channel_kind() {
@@ -272,7 +272,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
 }
 
 fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kind: TopicKind) -> Outcome {
-    call.session.ask(Request::ReadNotifications);
+    call.session.ask(SessionRequest::ReadNotifications);
     let names: Vec<Name> = if args.is_empty() {
         call.session.record.topics.of(kind)
     } else {
@@ -292,7 +292,7 @@ fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, k
 
 /// Ends all of a client's subscriptions, MONITOR included, without output to the client.
 pub(super) fn cease_to_listen(call: &mut Call<'_, '_>) {
-    call.session.ask(Request::ReadNotifications);
+    call.session.ask(SessionRequest::ReadNotifications);
     stop_monitoring(call);
     for kind in TopicKind::ALL {
         call.session.record.topics.of(kind).iter().for_each(|name| leave(call, kind, name));
@@ -326,7 +326,7 @@ pub(super) fn show_commands(call: &mut Call<'_, '_>, are_shown: bool) {
     if session.record.listens(Listens::ToCommands) {
         let notification = Notification::Monitors(session.origin.slot, are_shown);
         call.thread.notify(session.origin.thread, notification);
-        session.ask(Request::ReadNotifications);
+        session.ask(SessionRequest::ReadNotifications);
     }
 }
 
@@ -416,7 +416,7 @@ fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, k
     let n = server.pubsub.publish(kind, channel.bytes, payload, publisher, audience, notification);
     if session.record.listens(Listens::ToTopics) {
         // The message may be for the client itself: it follows directly after the reply.
-        session.ask(Request::ReadNotifications);
+        session.ask(SessionRequest::ReadNotifications);
     }
     thread.charge(session);
     reply.integer(n as i64);
@@ -436,7 +436,7 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, kind: ChannelKind) -> Resul
     ))
 }
 
-fn list_step(sweep: &mut Sweep, shard: &mut braid_storage::Shard) -> Step {
+fn list_step(sweep: &mut Sweep, shard: &mut braid_storage::Shard) -> SweepProgress {
     sweep.step(shard)
 }
 

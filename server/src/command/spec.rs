@@ -9,7 +9,7 @@ use crate::{
         Args, Arity, Categories, Channels, CommandError, Deprecation, Flags, Group, Keys, MembersAt, Outcome,
         Words,
     },
-    client::sweep::{Step, Sweep},
+    client::sweep::{Sweep, SweepProgress},
 };
 
 /// One command: its handler, and everything that other code and the documents know about it.
@@ -144,7 +144,7 @@ pub enum Run {
         /// Reads the arguments.
         begin: BeginSweep,
         /// Does one bounded piece of work on the shard the sweep stands at.
-        step: fn(&mut Sweep, &mut Shard) -> Step,
+        step: fn(&mut Sweep, &mut Shard) -> SweepProgress,
     },
     /// None: a container, of which only the subcommands run.
     Container,

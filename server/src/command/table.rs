@@ -146,7 +146,7 @@ impl Found {
 
 /// A command in the hash table of names.
 #[derive(Clone, Copy)]
-struct Place {
+struct NameSlot {
     /// The beginning and length of the name, which distinguish most names.
     head: NameHead,
     command: &'static Registered,
@@ -197,7 +197,7 @@ fn lower_case(bytes: u64) -> u64 {
 /// All commands, found by name or number.
 pub struct CommandTable {
     /// A hash table with open addressing. Its size is a power of two, and at most a quarter is used.
-    places: Box<[Option<Place>]>,
+    places: Box<[Option<NameSlot>]>,
     all: Vec<&'static Registered>,
     top: Vec<&'static Registered>,
     /// Commands by full name, regardless of `rename-command`.
@@ -235,7 +235,7 @@ impl CommandTable {
             while places[place].is_some() {
                 place = (place + 1) & (places.len() - 1);
             }
-            places[place] = Some(Place { head, command });
+            places[place] = Some(NameSlot { head, command });
         }
         let originally = all.iter().map(|&command| (command.full_name, command)).collect();
         Self { places, all, top, originally }
@@ -252,7 +252,7 @@ impl CommandTable {
     pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
         let wanted = NameHead::of(name);
         let mut place = wanted.hash() & (self.places.len() - 1);
-        while let Some(Place { head, command }) = self.places[place] {
+        while let Some(NameSlot { head, command }) = self.places[place] {
             if head == wanted && (head.is_all() || command.is_named(name)) {
                 return Some(command);
             }

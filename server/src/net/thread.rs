@@ -39,9 +39,9 @@ use self::{
 };
 use crate::{
     client::{
-        connection::{Connection, Piece, TURN_BYTES},
+        connection::{BacklogPiece, Connection, TURN_BYTES},
         node::{Job, Task, empty},
-        session::{AwaitSync, Replies, Request},
+        session::{AwaitSync, Replies, SessionRequest},
     },
     clock::Steady,
     command::Registered,
@@ -51,7 +51,7 @@ use crate::{
     run::{
         budget::Budget,
         command_lookup,
-        finish::{self, Ran, Times},
+        finish::{self, FinishedCommand, Times},
         timing,
     },
     shared::{
@@ -471,21 +471,21 @@ impl IoThread {
         let wanted = node.job.session.replies == Replies::On;
         node.job.session.drop_unwanted(0, &mut Vec::new());
         if let Some(connection) = self.connections[node.job.session.origin.slot].as_mut().filter(|_| wanted) {
-            pieces.into_iter().for_each(|piece| connection.backlog.push_piece(Piece::Own(piece)));
+            pieces.into_iter().for_each(|piece| connection.backlog.push_piece(BacklogPiece::Own(piece)));
         }
     }
 
     /// Serves the request of a node after its work, then returns it to its connection.
     fn comply(&mut self, mut node: Box<Node<Job>>) {
         match node.job.session.request.take() {
-            Some(Request::Sleep { millis, .. }) => {
+            Some(SessionRequest::Sleep { millis, .. }) => {
                 // The command may have made this request as well.
-                node.job.session.ask(Request::ReadNotifications);
+                node.job.session.ask(SessionRequest::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.rest(node, millis, None);
             }
-            Some(Request::AwaitSync(wanted)) => {
-                node.job.session.ask(Request::ReadNotifications);
+            Some(SessionRequest::AwaitSync(wanted)) => {
+                node.job.session.ask(SessionRequest::ReadNotifications);
                 node.job.task = Task::Idle;
                 let slot = node.job.session.origin.slot;
                 let connection =
@@ -496,15 +496,17 @@ impl IoThread {
                 let ticket = last.max(node.job.ticket);
                 self.await_sync(node, wanted, ticket);
             }
-            Some(Request::Save { order, is_answered }) => {
-                node.job.session.ask(Request::ReadNotifications);
+            Some(SessionRequest::Save { order, is_answered }) => {
+                node.job.session.ask(SessionRequest::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.server().order_save(order, Some((node, is_answered)));
             }
-            Some(Request::ReadNotifications) if !self.has_read_notifications() => {
+            Some(SessionRequest::ReadNotifications) if !self.has_read_notifications() => {
                 self.give_back_after_notifications(node)
             }
-            Some(Request::ReadNotifications | Request::AwaitRoom) | None => self.give_back(node),
+            Some(SessionRequest::ReadNotifications | SessionRequest::AwaitRoom) | None => {
+                self.give_back(node)
+            }
         }
     }
 
@@ -576,7 +578,7 @@ impl IoThread {
         let (command, words) = command_lookup::next(&node.job);
         // MONITOR showed the command when it began.
         let was_shown = true;
-        let ran = Ran { command, words, session: &node.job.session, reply_bytes, was_shown };
+        let ran = FinishedCommand { command, words, session: &node.job.session, reply_bytes, was_shown };
         finish::tell(&ran, Times { alone: Some(nanos), ..Times::default() }, &self.worker.thread);
     }
 

@@ -15,7 +15,7 @@ use crate::{
     client::{
         node::{Cut, Delegated, Job, LogCut, Task},
         session::Session,
-        sweep::Step,
+        sweep::SweepProgress,
         waits::Wait,
     },
     command::{self, Method, Registered, Run},
@@ -263,7 +263,8 @@ impl Job {
                 self.now = shard.start_at(self.now, || thread.server().clock.now());
                 shard.go_to(sweep.db);
                 // A sweep that ends here is finished by its thread, which sees that the cursor has ended.
-                let _: Step = step::step_sweep(command_lookup::row(self.commands[0].command), sweep, shard);
+                let _: SweepProgress =
+                    step::step_sweep(command_lookup::row(self.commands[0].command), sweep, shard);
                 let _: usize = unit::end(held, thread, self.now);
             }
             Task::Goodbye(farewell) => {

@@ -31,7 +31,7 @@ use crate::{
     client::{
         node::Job,
         record::Listens,
-        session::{Request, Session},
+        session::{Session, SessionRequest},
         waits::{Wait, Waiting},
     },
     command::{Call, GaveUp, Look, Method, Registered, ShardAccess, TABLE, Work},
@@ -173,7 +173,7 @@ pub fn run(
     thread.charge(session);
     if session.record.listens(Listens::ToTopics) {
         // An event may be for the client itself. It comes directly after the reply.
-        session.ask(Request::ReadNotifications);
+        session.ask(SessionRequest::ReadNotifications);
     }
     ended
 }

@@ -29,7 +29,7 @@ use braid_storage::{
     time::Millis,
 };
 
-use super::chunks::{Chunk, Crew, ReplayCounts, Stopped};
+use super::chunks::{Chunk, Crew, ReplayCounts, ReplayFailure};
 use crate::{
     client::{
         id::{ClientId, Endpoint, Origin},
@@ -381,7 +381,7 @@ impl<'w> Replay<'w> {
             match &chunk.end {
                 None => {}
                 Some(Ok(())) => break,
-                Some(Err(Stopped::Broken(Broken::Torn { at }))) if is_last => {
+                Some(Err(ReplayFailure::Broken(Broken::Torn { at }))) if is_last => {
                     self.accept_torn(path, *at, n_bytes)?;
                     let offset = reader.stream_offset().unwrap_or(0);
                     return Ok(End { n_bytes: *at, previous: reader.previous_sum(), offset });
@@ -420,17 +420,17 @@ impl<'w> Replay<'w> {
         Ok(())
     }
 
-    fn advise(&self, path: &Path, stopped: &Stopped) -> String {
+    fn advise(&self, path: &Path, stopped: &ReplayFailure) -> String {
         match stopped {
-            Stopped::Broken(broken) => format!(
+            ReplayFailure::Broken(broken) => format!(
                 "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Put another copy of {} in its \
                  place, or make a copy and run 'braid-server --check-aof --fix {}', which says what would be lost and asks before \
                  it cuts",
                 path.display(),
                 self.checked.display()
             ),
-            Stopped::AtCommand { at, why } => format!("at byte {at}: {why}"),
-            Stopped::Panicked => "a command of it panicked".to_owned(),
+            ReplayFailure::AtCommand { at, why } => format!("at byte {at}: {why}"),
+            ReplayFailure::Panicked => "a command of it panicked".to_owned(),
         }
     }
 

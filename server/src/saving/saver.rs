@@ -932,7 +932,7 @@ impl Saver {
     /// `None`.
     fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
         let is_hurried = to.is_none() || self.is_last();
-        let mut pace = Pace::new(is_hurried);
+        let mut pace = Throttle::new(is_hurried);
         let mut walk = Walk::new(self.server, to.is_none());
         let ended = self.walk_on(&mut walk, &mut to, &mut pace);
         // Whatever has failed, the steps of other threads come back here with the values that they have
@@ -960,7 +960,7 @@ impl Saver {
         &mut self,
         walk: &mut Walk,
         to: &mut Option<(&mut Snapshot, &Uses)>,
-        pace: &mut Pace,
+        pace: &mut Throttle,
     ) -> Result<(), Failure> {
         while !walk.is_over() {
             self.take_early(to, pace)?;
@@ -1077,7 +1077,7 @@ impl Saver {
     fn take_early(
         &mut self,
         to: &mut Option<(&mut Snapshot, &Uses)>,
-        pace: &mut Pace,
+        pace: &mut Throttle,
     ) -> Result<(), Failure> {
         let early = self.server.keyspace.early();
         let mut n_bytes = 0;
@@ -1302,7 +1302,7 @@ impl Walk {
 
 /// Keeps the saver from taking a core that other threads want. It rests after some work, but not while cores
 /// are idle.
-struct Pace {
+struct Throttle {
     /// It does not rest at all: the server stops, or there is nothing to write.
     is_hurried: bool,
     began: Instant,
@@ -1311,7 +1311,7 @@ struct Pace {
     n_cores: usize,
 }
 
-impl Pace {
+impl Throttle {
     fn new(is_hurried: bool) -> Self {
         Self {
             is_hurried,

@@ -31,13 +31,13 @@ use crate::{
         record::Clients,
         session::SaveOrder,
     },
-    clock::{Clock, Step, processor_micros},
+    clock::{Clock, ClockStep, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     durability::Durability,
     log::{self, Level},
     notify::{notifications::Notifications, publishing::PubSub, tracking_table::Trackers},
     process::title::Title,
-    scripting::{functions::Functions, running_scripts::Running, scripts::Scripts},
+    scripting::{functions::Functions, running_scripts::RunningScript, scripts::Scripts},
     shared::{
         attention::Attention,
         average_ttls::AverageTtls,
@@ -191,7 +191,7 @@ pub struct Peer {
     /// The number of its tracking clients (CLIENT TRACKING).
     pub n_trackers: AtomicU32,
     /// The script or function that it runs.
-    pub program: Running,
+    pub program: RunningScript,
     /// Whether some of its replies wait for the log.
     pub awaits_log: AtomicBool,
     /// Wakes it.
@@ -220,7 +220,7 @@ impl Peer {
             notifications: Notifications::default(),
             n_monitors: AtomicU32::new(0),
             n_trackers: AtomicU32::new(0),
-            program: Running::default(),
+            program: RunningScript::default(),
             awaits_log: AtomicBool::new(false),
             waker,
             stats: CachePadded::new(stats),
@@ -370,7 +370,7 @@ impl Server {
 
     /// Makes the clock follow the system's clock. Part of a cron.
     pub fn follow_clock(&self) {
-        if let Some(Step(micros)) = self.clock.follow() {
+        if let Some(ClockStep(micros)) = self.clock.follow() {
             let which = if micros < 0 { "back" } else { "forward" };
             warning!("The system's clock was set {which} by {:.3} seconds.", micros.abs() as f64 / 1e6);
         }

@@ -13,11 +13,11 @@ use braid_storage::{Change, executor::Node};
 use crate::{
     client::{
         node::{Job, Offload},
-        session::{Request, Session},
+        session::{Session, SessionRequest},
     },
     log,
     notify::notifications::Notification,
-    scripting::{functions, running_scripts::Running, scripts},
+    scripting::{functions, running_scripts::RunningScript, scripts},
     shared::{mail::Mail, server::Server},
     telemetry::stats::ThreadStats,
 };
@@ -165,7 +165,7 @@ impl ThreadState {
     }
 
     /// The script or function that it runs, as other threads see it.
-    pub fn program(&self) -> &'static Running {
+    pub fn program(&self) -> &'static RunningScript {
         &self.server.threads[self.index].program
     }
 
@@ -230,7 +230,7 @@ impl ThreadState {
         let flooded = self.flooded.take();
         if flooded != 0 {
             session.floods.set(session.floods.get() | flooded);
-            session.ask(Request::AwaitRoom);
+            session.ask(SessionRequest::AwaitRoom);
         }
     }
 

@@ -15,7 +15,7 @@ use mio::{
 use slab::Slab;
 
 use super::{
-    peers::{Peer, Stays},
+    peers::{HttpConnection, Stays},
     site::Site,
 };
 use crate::{
@@ -114,7 +114,7 @@ impl MetricsEndpoint {
 struct Peers {
     server: &'static Server,
     site: Site,
-    all: Slab<Peer>,
+    all: Slab<HttpConnection>,
 }
 
 impl Peers {
@@ -146,7 +146,7 @@ impl Peers {
         }
         // A socket without this option still works.
         let _ = socket.set_nodelay(true);
-        let Ok(peer) = Peer::new(socket, address, tls, now) else { return };
+        let Ok(peer) = HttpConnection::new(socket, address, tls, now) else { return };
         let index = self.all.insert(peer);
         let interest = Interest::READABLE | Interest::WRITABLE;
         if poll.registry().register(self.all[index].socket(), Token(index), interest).is_err() {

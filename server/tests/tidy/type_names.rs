@@ -20,35 +20,7 @@ const TEST_ROLES: &[&str] = &["Fixture", "Model", "Random", "World"];
 const OLD: &str = "not renamed yet";
 
 /// Names that stand for several types of a crate, and renamed imports. The list only shrinks.
-const EXCEPTIONS: Exceptions = &[
-    ("server", "Argv", OLD),
-    ("server", "Family", OLD),
-    ("server", "Home", OLD),
-    ("server", "JournalTicket", OLD),
-    ("server", "MultiplePop", OLD),
-    ("server", "Origin", OLD),
-    ("server", "Pace", OLD),
-    ("server", "Parsed", OLD),
-    ("server", "Part", OLD),
-    ("server", "Parts", OLD),
-    ("server", "Peer", OLD),
-    ("server", "Piece", OLD),
-    ("server", "Place", OLD),
-    ("server", "Purpose", OLD),
-    ("server", "Query", OLD),
-    ("server", "Ran", OLD),
-    ("server", "Reason", OLD),
-    ("server", "Recorder", OLD),
-    ("server", "Request", OLD),
-    ("server", "Running", OLD),
-    ("server", "ScriptFlags", OLD),
-    ("server", "Side", OLD),
-    ("server", "Span", OLD),
-    ("server", "Step", OLD),
-    ("server", "Stopped", OLD),
-    ("server", "Told", OLD),
-    ("server", "Unit", OLD),
-];
+const EXCEPTIONS: Exceptions = &[("server", "MultiplePop", OLD)];
 
 /// The words that begin a declaration of a type.
 const DECLARATIONS: &[&str] = &["enum", "struct", "trait", "type", "union"];

@@ -31,30 +31,30 @@ enum Order {
 
 /// The ends of a range.
 #[derive(Clone, Copy)]
-enum Span<'a> {
+enum RangeEnds<'a> {
     /// Ranks from the first end of the order. Negative ones count from the other end.
     Ranks(i64, i64),
     Scores(Limit<f64>, Limit<f64>),
     Texts(Limit<&'a [u8]>, Limit<&'a [u8]>),
 }
 
-impl<'a> Span<'a> {
+impl<'a> RangeEnds<'a> {
     fn read(by: By, min: &'a [u8], max: &'a [u8]) -> Result<Self, CommandError> {
         match by {
             By::Rank => {
                 let rank = |text| number::parse_i64(text).ok_or(CommandError::NotInteger);
-                Ok(Span::Ranks(rank(min)?, rank(max)?))
+                Ok(RangeEnds::Ranks(rank(min)?, rank(max)?))
             }
             By::Score => {
                 let limits = score_limit(min).zip(score_limit(max));
                 let (min, max) = limits.ok_or(CommandError::text("ERR min or max is not a float"))?;
-                Ok(Span::Scores(min, max))
+                Ok(RangeEnds::Scores(min, max))
             }
             By::Text => {
                 let limits = text_limit(min).zip(text_limit(max));
                 let not_valid = CommandError::text("ERR min or max not valid string range item");
                 let (min, max) = limits.ok_or(not_valid)?;
-                Ok(Span::Texts(min, max))
+                Ok(RangeEnds::Texts(min, max))
             }
         }
     }
@@ -62,9 +62,9 @@ impl<'a> Span<'a> {
     /// Returns the ranks of a set's members in the range.
     fn ranks(self, set: SortedSetRef<'_>, order: Order) -> Range<usize> {
         match self {
-            Span::Scores(min, max) => set.score_range(min, max),
-            Span::Texts(min, max) => set.member_range(min, max),
-            Span::Ranks(start, stop) => {
+            RangeEnds::Scores(min, max) => set.score_range(min, max),
+            RangeEnds::Texts(min, max) => set.member_range(min, max),
+            RangeEnds::Ranks(start, stop) => {
                 let len = set.len();
                 let ranks = between(start, stop, len);
                 match order {
@@ -121,8 +121,8 @@ fn text_limit(text: &[u8]) -> Option<Limit<&[u8]>> {
 }
 
 /// The arguments of a range command.
-struct Query<'a> {
-    span: Span<'a>,
+struct RangeQuery<'a> {
+    span: RangeEnds<'a>,
     order: Order,
     /// Number of members to skip. A negative one skips all.
     offset: i64,
@@ -139,7 +139,7 @@ struct ImpliedOptions {
     stores: bool,
 }
 
-impl<'a> Query<'a> {
+impl<'a> RangeQuery<'a> {
     /// Reads a range and the options after it.
     fn read(mut args: Args<'a>, named: ImpliedOptions) -> Result<Self, CommandError> {
         let (min, max) = (args.next()?, args.next()?);
@@ -177,7 +177,7 @@ impl<'a> Query<'a> {
         }
         // A descending range names its upper end first. Ranks are counted from that end anyway.
         let (min, max) = if order == Order::Descending && by != By::Rank { (max, min) } else { (min, max) };
-        Ok(Query { span: Span::read(by, min, max)?, order, offset, limit, with_scores })
+        Ok(RangeQuery { span: RangeEnds::read(by, min, max)?, order, offset, limit, with_scores })
     }
 
     /// Returns the ranks of the members in the result.
@@ -204,7 +204,7 @@ impl<'a> Query<'a> {
 /// Replies with the members of a range.
 fn give(shard: &mut Shard, mut args: Args<'_>, named: ImpliedOptions, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let query = Query::read(args, named)?;
+    let query = RangeQuery::read(args, named)?;
     match shard.value::<SortedSetType>(&key)? {
         Some(set) => {
             let ranks = query.ranks(set);
@@ -246,7 +246,7 @@ pub(super) fn zrevrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Repl
 /// Stores a range. The source may be the destination, so the result is complete before it is stored.
 pub(super) fn zrangestore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (destination, source) = (args.key()?, args.key()?);
-    let query = Query::read(args, ImpliedOptions { by: None, order: None, stores: true })?;
+    let query = RangeQuery::read(args, ImpliedOptions { by: None, order: None, stores: true })?;
     let mut gathered = Gathered::new(call.server.keyspace.router());
     if let Some(set) = call.shard_of(&source).value::<SortedSetType>(&source)? {
         let ranks = query.ranks(set);
@@ -270,7 +270,7 @@ pub(super) fn zlexcount(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>
 /// Replies with the number of members in a range.
 fn count(shard: &mut Shard, mut args: Args<'_>, by: By, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let span = Span::read(by, args.next()?, args.next()?)?;
+    let span = RangeEnds::read(by, args.next()?, args.next()?)?;
     let set = shard.value::<SortedSetType>(&key)?;
     reply.integer(set.map_or(0, |set| span.ranks(set, Order::Ascending).len()) as i64);
     Ok(())
@@ -291,7 +291,7 @@ pub(super) fn zremrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Repl
 /// Removes the members of a range, and replies with their number.
 fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let span = Span::read(by, args.next()?, args.next()?)?;
+    let span = RangeEnds::read(by, args.next()?, args.next()?)?;
     let mut n_removed = 0;
     if let Some(mut set) = shard.value_mut::<SortedSetType>(&key, event)? {
         let ranks = span.ranks(set.as_ref(), Order::Ascending);
@@ -313,7 +313,7 @@ fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: ImpliedOptions) -> 
         if set.len() <= WORK_MAX / 8 && !may_have_long {
             return 0;
         }
-        let ranks = Query::read(args, named).map_or(0..0, |query| query.ranks(set));
+        let ranks = RangeQuery::read(args, named).map_or(0..0, |query| query.ranks(set));
         if ranks.len() <= FEW && may_have_long {
             return set.iter(ranks).map(|scored| n_bytes(scored.member)).sum::<usize>() / BYTES_PER_ELEMENT;
         }
@@ -335,7 +335,7 @@ fn removed(look: &mut Look<'_, '_>, mut args: Args<'_>, by: By) -> usize {
         if set.len() <= WORK_MAX / 8 {
             return 0;
         }
-        Span::read(by, min, max).map_or(0, |span| span.ranks(set, Order::Ascending).len())
+        RangeEnds::read(by, min, max).map_or(0, |span| span.ranks(set, Order::Ascending).len())
     };
     look.sorted_set(&key, n).unwrap_or(0)
 }

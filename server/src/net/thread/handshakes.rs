@@ -16,7 +16,7 @@ use crate::{
     command::{self, TABLE},
     config::AuthClientsUser,
     net::accept::DENIED,
-    notify::notifications::Place,
+    notify::notifications::ConnectionSlot,
     sockets::{stream::Stream, tls::Handshake},
     verbose, warning_seldom,
 };
@@ -33,9 +33,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Handshakes {
     /// Handshakes that can continue, in order. A slot may belong to another connection by then.
-    queue: VecDeque<Place>,
+    queue: VecDeque<ConnectionSlot>,
     /// All handshakes, with the time at which they must have ended.
-    deadlines: VecDeque<(Instant, Place, ClientId)>,
+    deadlines: VecDeque<(Instant, ConnectionSlot, ClientId)>,
 }
 
 impl Handshakes {
@@ -47,14 +47,14 @@ impl Handshakes {
 
 impl IoThread {
     /// Begins the handshake of a new connection.
-    pub(super) fn begin_handshake(&mut self, place: Place, id: ClientId) {
+    pub(super) fn begin_handshake(&mut self, place: ConnectionSlot, id: ClientId) {
         self.handshakes.deadlines.push_back((Instant::now() + HANDSHAKE_TIMEOUT, place, id));
         self.queue_handshake(place);
     }
 
     /// Continues a handshake when its turn comes.
     #[cold]
-    pub(super) fn queue_handshake(&mut self, place: Place) {
+    pub(super) fn queue_handshake(&mut self, place: ConnectionSlot) {
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
         // Many events may come before its turn.
         if !std::mem::replace(&mut connection.is_queued, true) {
@@ -76,7 +76,7 @@ impl IoThread {
         }
     }
 
-    fn step_handshake(&mut self, place: Place) {
+    fn step_handshake(&mut self, place: ConnectionSlot) {
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
         if !std::mem::take(&mut connection.is_queued) || connection.pace != Pace::UntilSecure {
             return;
@@ -101,7 +101,7 @@ impl IoThread {
     /// Makes a client the user that its certificate names, if `tls-auth-clients-user` says so.
     ///
     /// If there is no such user, or it is off, the client keeps the default user, as in Redis 8.6 and Valkey.
-    fn log_in_by_certificate(&mut self, place: Place) {
+    fn log_in_by_certificate(&mut self, place: ConnectionSlot) {
         let field = match self.config.tls_auth_clients_user {
             AuthClientsUser::Off => return,
             AuthClientsUser::Cn => CertificateField::CommonName,
@@ -123,7 +123,7 @@ impl IoThread {
     }
 
     /// Continues a client whose handshake is done.
-    fn let_in(&mut self, place: Place) {
+    fn let_in(&mut self, place: ConnectionSlot) {
         let server = self.server();
         let Some(Some(connection)) = self.connections.get_mut(place) else { return };
         if server.turns_away(&connection.record.peer) {
@@ -156,7 +156,7 @@ impl IoThread {
     }
 
     /// Logs that a handshake has failed, as Redis does.
-    fn report_failed_handshake(&mut self, place: Place, error: &io::Error) {
+    fn report_failed_handshake(&mut self, place: ConnectionSlot, error: &io::Error) {
         self.worker.thread.stats().failed_handshakes.add(1);
         let Some(Some(connection)) = self.connections.get(place) else { return };
         let Connection { record, .. } = &**connection;

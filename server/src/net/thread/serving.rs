@@ -12,7 +12,7 @@ use braid_storage::{
 
 use super::{
     IoThread,
-    batch::{InputFor, Parsed, Turn},
+    batch::{InputFor, ParsedCommand, Turn},
     splitting,
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
         footprint::Part,
         node::{Job, Task},
         record::ClientRecord,
-        session::{Request, SaveOrder, Session, TimeAccounting},
+        session::{SaveOrder, Session, SessionRequest, TimeAccounting},
     },
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
     run::{
@@ -54,7 +54,7 @@ enum BatchEnd {
 
 /// The reason why commands stopped running in place, one directly after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stopped {
+enum GroupEnd {
     No,
     /// Each command may need work before or after it. The shard is observed, the client tracks keys, or there
     /// are monitoring clients, a pause or killed clients.
@@ -235,7 +235,7 @@ impl IoThread {
         connection.node.as_mut().expect("a parked connection runs nothing").job.now = now;
         let mut index = 0;
         // The last command that ran on one shard. It changes nothing that admits the next command like it.
-        let mut before: Option<&Parsed> = None;
+        let mut before: Option<&ParsedCommand> = None;
         while let Some(parsed) = batch.commands.get(index) {
             let start = out.len();
             let is_admitted = before.take().is_some_and(|before| parsed.is_like(before))
@@ -281,7 +281,7 @@ impl IoThread {
     ///
     /// This is a function of its own because equal commands in a row do not come here.
     #[inline(never)]
-    fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &Parsed) -> bool {
+    fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &ParsedCommand) -> bool {
         let session = &connection.node.as_ref().expect("a parked connection runs nothing").job.session;
         turn.server.attention.is_idle(session.rights_as_of)
             // The previous command may have been admitted with rights that were looked up again later, under
@@ -535,7 +535,7 @@ impl IoThread {
         connection: &mut Connection,
         turn: Turn<'_>,
         command: &'static Registered,
-        parsed: &Parsed,
+        parsed: &ParsedCommand,
         out: &mut Vec<u8>,
     ) -> bool {
         // CLIENT LIST shows its own client while its command is in the buffer.
@@ -595,7 +595,7 @@ impl IoThread {
             let begin = next.get();
             let leader = &commands[begin];
             let routed = leader.routed.expect("a command on one shard has its key first");
-            let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
+            let follows = |parsed: &&ParsedCommand| parsed.follows(leader, routed, session, turn);
             let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
             let held = self.worker.with_shard(routed.shard, |shard, thread| {
                 // Checked once for all of them: a thread that changes one of these takes the shard for a
@@ -607,7 +607,7 @@ impl IoThread {
                     || is_logged && !are_verbatim(&commands[begin..end])
                 {
                     cold_path();
-                    return Stopped::ByObservers;
+                    return GroupEnd::ByObservers;
                 }
                 if leader.reaches_for_members() {
                     fetch_members(shard, turn, &commands[begin..end], session.db);
@@ -633,7 +633,7 @@ impl IoThread {
                     if let Work::Grows { .. } = command.spec.work
                         && !is_short(budget, shard, turn, parsed)
                     {
-                        return Stopped::ByLongWork;
+                        return GroupEnd::ByLongWork;
                     }
                     let start = out.len();
                     let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
@@ -641,7 +641,7 @@ impl IoThread {
                     if matches!(&outcome, Err(error) if error.is_too_much()) {
                         cold_path();
                         out.truncate(start);
-                        return Stopped::ByLongWork;
+                        return GroupEnd::ByLongWork;
                     }
                     step::conclude(command, outcome, start, session, out, thread);
                     if is_logged {
@@ -651,12 +651,12 @@ impl IoThread {
                     n_kept.set(out.len());
                     if out.len() > TURN_REPLY_BYTES {
                         cold_path();
-                        return Stopped::ByLongReplies;
+                        return GroupEnd::ByLongReplies;
                     }
                 }
-                Stopped::No
+                GroupEnd::No
             });
-            if let Some(Ok(Stopped::No)) = held
+            if let Some(Ok(GroupEnd::No)) = held
                 && let Some(behind) = commands.get(end)
                 // The admission of one command holds for the next one, except for its keys.
                 && behind.is_like(leader)
@@ -672,11 +672,11 @@ impl IoThread {
         let next = next.get();
         self.note_sizes(&connection.record, turn, first..next, &out[n_before..]);
         match held {
-            Some(Ok(Stopped::No | Stopped::ByLongReplies)) => Next::Command(next),
+            Some(Ok(GroupEnd::No | GroupEnd::ByLongReplies)) => Next::Command(next),
             // Observers request notices about this command's replies, not about earlier replies.
-            Some(Ok(Stopped::ByObservers)) if next > first => Next::Command(next),
-            Some(Ok(Stopped::ByObservers)) => self.run_group_of_units(connection, turn, group, out),
-            Some(Ok(Stopped::ByLongWork)) => self.leave_group(connection, turn, next..group.end, true),
+            Some(Ok(GroupEnd::ByObservers)) if next > first => Next::Command(next),
+            Some(Ok(GroupEnd::ByObservers)) => self.run_group_of_units(connection, turn, group, out),
+            Some(Ok(GroupEnd::ByLongWork)) => self.leave_group(connection, turn, next..group.end, true),
             Some(Err(_)) => {
                 let failed = commands[next].command();
                 job::answer_panic(out, session, Some(failed), &self.worker.thread);
@@ -785,7 +785,7 @@ impl IoThread {
     fn has_notifications_for(&self, session: &mut Session) {
         let own = &self.server().threads[self.worker.thread.index];
         if session.record.is_listener() && !own.notifications.is_empty() {
-            session.ask(Request::ReadNotifications);
+            session.ask(SessionRequest::ReadNotifications);
         }
     }
 
@@ -965,7 +965,7 @@ impl IoThread {
         let node = connection.node.as_mut().expect("the command ran here");
         let session = &mut node.job.session;
         // The thread must know of its subscriptions before the connection can close.
-        if session.closing && session.request.get() != Some(Request::ReadNotifications) {
+        if session.closing && session.request.get() != Some(SessionRequest::ReadNotifications) {
             return Some(BatchEnd::Closed);
         }
         if connection.parser.limits().authenticated != session.authenticated {
@@ -973,8 +973,8 @@ impl IoThread {
             connection.parser.set_authenticated(session.authenticated);
         }
         let request = session.request.take()?;
-        if request == Request::AwaitRoom
-            || request == Request::ReadNotifications && self.has_read_notifications()
+        if request == SessionRequest::AwaitRoom
+            || request == SessionRequest::ReadNotifications && self.has_read_notifications()
         {
             return self.hold_for_room(connection).then_some(BatchEnd::Paused(input_from));
         }
@@ -983,25 +983,25 @@ impl IoThread {
         out.truncate(start);
         // The reply leaves with the node, and still waits for the log.
         node.job.ticket = node.job.ticket.max(self.worker.thread.ticket.get());
-        if let Request::Save { order, is_answered } = request {
-            node.job.session.ask(Request::ReadNotifications);
+        if let SessionRequest::Save { order, is_answered } = request {
+            node.job.session.ask(SessionRequest::ReadNotifications);
             node.job.session.n_commands += 1;
             self.server().order_save(order, Some((node, is_answered)));
             return Some(BatchEnd::Parked(input_from));
         }
-        if let Request::AwaitSync(wanted) = request {
-            node.job.session.ask(Request::ReadNotifications);
+        if let SessionRequest::AwaitSync(wanted) = request {
+            node.job.session.ask(SessionRequest::ReadNotifications);
             node.job.session.n_commands += 1;
             let ticket = connection.last_ticket.max(self.worker.thread.ticket.get());
             connection.begin_sync_wait(&node);
             self.await_sync(node, wanted, ticket);
             return Some(BatchEnd::Parked(input_from));
         }
-        let Request::Sleep { millis, counts } = request else {
+        let SessionRequest::Sleep { millis, counts } = request else {
             self.give_back_after_notifications(node);
             return Some(BatchEnd::Paused(input_from));
         };
-        node.job.session.ask(Request::ReadNotifications);
+        node.job.session.ask(SessionRequest::ReadNotifications);
         // The batch does not count this command.
         node.job.session.n_commands += 1;
         self.rest(node, millis, (counts == TimeAccounting::AsWork).then_some(command));
@@ -1049,7 +1049,7 @@ fn detach(
 
 /// Whether commands are logged in their own words if they change anything.
 #[cold]
-fn are_verbatim(commands: &[Parsed]) -> bool {
+fn are_verbatim(commands: &[ParsedCommand]) -> bool {
     commands.iter().all(|parsed| parsed.command().spec.log.is_verbatim(parsed.n_words))
 }
 
@@ -1057,7 +1057,7 @@ fn are_verbatim(commands: &[Parsed]) -> bool {
 ///
 /// This is a function of its own, out of the way of commands that need no such check.
 #[inline(never)]
-fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> bool {
+fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &ParsedCommand) -> bool {
     let mut look = Look::at_shard(shard);
     let router = turn.server.keyspace.router();
     budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
@@ -1068,7 +1068,7 @@ fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> 
 fn note_sizes_of_each(
     client: &ClientRecord,
     turn: Turn<'_>,
-    commands: &[Parsed],
+    commands: &[ParsedCommand],
     replies: &[u8],
     thread: &ThreadState,
 ) {
@@ -1092,7 +1092,7 @@ fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, sessio
         return 1;
     }
     let start = batch.commands[index].start;
-    let follows = |parsed: &&Parsed| {
+    let follows = |parsed: &&ParsedCommand| {
         parsed.end - start <= TOGETHER_MAX_BYTES
             && matches!(parsed.found, Found::Command(command) if matches!(command.spec.run, Run::Script(_)))
             && matches!(
@@ -1107,7 +1107,7 @@ fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, sessio
 ///
 /// This is a function of its own, out of the way of commands that use no members.
 #[inline(never)]
-fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
+fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[ParsedCommand], db: Db) {
     let leader = &group[0];
     let routed = leader.routed.expect("a command on one shard has its key first");
     shard.begin(db, turn.now);

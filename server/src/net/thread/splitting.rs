@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use braid_storage::executor::Node;
 
-use super::{IoThread, batch::Parsed};
+use super::{IoThread, batch::ParsedCommand};
 use crate::{
     client::{connection::Connection, node::Job},
     command::Found,
@@ -45,7 +45,7 @@ impl IoThread {
 }
 
 /// Records that a batch of followed input has run, as far as it got.
-pub(super) fn ran(split: &mut Split, first: &Parsed, now: Instant) {
+pub(super) fn ran(split: &mut Split, first: &ParsedCommand, now: Instant) {
     if split.family.is_none()
         && let Found::Command(command) = first.found
     {

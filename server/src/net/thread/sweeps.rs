@@ -8,7 +8,7 @@ use super::IoThread;
 use crate::{
     client::{
         node::{Job, Task},
-        sweep::Step,
+        sweep::SweepProgress,
     },
     observe::hearers,
     run::{command_lookup, gates, job, step, unit},
@@ -152,7 +152,7 @@ impl IoThread {
             let step = self.worker.with_shards(&[shard], |held, thread| {
                 if gates::is_replaying(server) {
                     step::refuse(&gates::LOADING, session, sweep.fail(), thread);
-                    return Step::Done;
+                    return SweepProgress::Done;
                 }
                 let shard = held.shard(shard);
                 let now = shard.start_at(now, || server.clock.now());
@@ -163,9 +163,9 @@ impl IoThread {
                 step
             });
             match step {
-                Some(Ok(Step::Done)) => return Swept::Done,
-                Some(Ok(Step::More)) if began.elapsed() > SWEEP_BUDGET => return Swept::OutOfTime,
-                Some(Ok(Step::More)) => {}
+                Some(Ok(SweepProgress::Done)) => return Swept::Done,
+                Some(Ok(SweepProgress::More)) if began.elapsed() > SWEEP_BUDGET => return Swept::OutOfTime,
+                Some(Ok(SweepProgress::More)) => {}
                 None => return Swept::Held(shard),
                 Some(Err(_)) => {
                     let resp = sweep.resp;
