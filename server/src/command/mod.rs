@@ -14,6 +14,7 @@ mod help;
 mod info;
 mod lcs;
 mod log_rewrite;
+mod pops;
 mod renames;
 mod script_key_specs;
 mod spec;

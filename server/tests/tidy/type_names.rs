@@ -16,11 +16,8 @@ const ROLES: &[&str] =
 /// Names that mean the same in every module of tests.
 const TEST_ROLES: &[&str] = &["Fixture", "Model", "Random", "World"];
 
-/// The reason of every exception.
-const OLD: &str = "not renamed yet";
-
-/// Names that stand for several types of a crate, and renamed imports. The list only shrinks.
-const EXCEPTIONS: Exceptions = &[("server", "MultiplePop", OLD)];
+/// Names that stand for several types of a crate, and renamed imports.
+const EXCEPTIONS: Exceptions = &[];
 
 /// The words that begin a declaration of a type.
 const DECLARATIONS: &[&str] = &["enum", "struct", "trait", "type", "union"];

@@ -15,6 +15,7 @@ use crate::{
     catalog::{Args, CommandError, Outcome},
     command::{
         Call,
+        collection_args::read_count,
         source_keys::{KeyRole, Sources},
     },
 };
@@ -158,7 +159,7 @@ impl Options {
             } else if purpose == NeededResult::Reply && args.tag("WITHSCORES") {
                 options.with_scores = true;
             } else if purpose == NeededResult::Count && args.remaining() > 1 && args.tag("LIMIT") {
-                let limit = super::read_count(args.next()?);
+                let limit = read_count(args.next()?);
                 options.limit = limit.ok_or(CommandError::text("ERR LIMIT can't be negative"))?;
             } else {
                 return Err(CommandError::Syntax);
