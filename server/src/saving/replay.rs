@@ -24,23 +24,24 @@ use braid_journal::{
 use braid_storage::{
     Db, Form,
     coordinator::{Held, Worker},
-    rdb::file::{SnapshotOptions, SnapshotWriter},
     record,
     time::Millis,
 };
 
-use super::chunks::{Chunk, Crew, ReplayCounts, ReplayFailure};
+use super::{
+    chunks::{Chunk, Crew, ReplayCounts, ReplayFailure},
+    snapshot_output::{begin_commands, begin_snapshot},
+};
 use crate::{
     client::{
         id::{ClientId, Endpoint, Origin},
         node::Job,
         record::ClientRecord,
     },
-    clock::Clock,
     command,
     durability::Durability,
     notice,
-    persist::{self, CommandsWriter, EntriesWriter, Purpose, litter},
+    persist::{self, EntriesWriter, Purpose, litter},
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
@@ -160,19 +161,13 @@ impl FoundAof {
     fn begin_from_nothing(&mut self, server: &Server) -> Result<(), ReplayError> {
         let config = server.config.load();
         if !config.aof_use_rdb_preamble {
-            let now = config.aof_timestamp_enabled.then(Clock::system_seconds);
             return self.begin(Form::Commands, |base| {
-                EntriesWriter::Commands(CommandsWriter::new(File::create(base)?, now)).finish().map(|_| ())
+                let commands = begin_commands(File::create(base)?, &config);
+                EntriesWriter::Commands(commands).finish().map(|_| ())
             });
         }
         self.begin(Form::Snapshot, |base| {
-            let options = SnapshotOptions {
-                has_field_deadlines: false,
-                checksum: config.rdbchecksum,
-                compress: config.rdbcompression,
-            };
-            let mut writer = SnapshotWriter::new(File::create(base)?, options);
-            persist::write_facts(&mut writer, Purpose::Base, server)?;
+            let writer = begin_snapshot(File::create(base)?, Purpose::Base, false, &config, server)?;
             writer.finish().map(|_| ())
         })
     }
