@@ -93,14 +93,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
         ..ADMIN
     },
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
-        run: Run::Session(print_help),
-        summary: "Returns helpful text about the different subcommands.",
-        ..ROW
-    },
+    CommandSpec { run: Run::Session(print_help), since: "6.0.0", group: Group::Server, ..CommandSpec::HELP },
     CommandSpec {
         name: "list",
         arity: Arity::Exactly(2),

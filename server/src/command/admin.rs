@@ -544,15 +544,7 @@ const CONFIG: &[CommandSpec] = &[
         complexity: "O(N) when N is the number of configuration parameters provided",
         ..CONFIG_ROW
     },
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: ANY_TIME,
-        run: Run::Session(config_help),
-        since: "5.0.0",
-        summary: "Returns helpful text about the different subcommands.",
-        ..CONFIG_ROW
-    },
+    CommandSpec { run: Run::Session(config_help), since: "5.0.0", group: Group::Server, ..CommandSpec::HELP },
     CommandSpec {
         name: "resetstat",
         arity: Arity::Exactly(2),

@@ -73,13 +73,10 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(print_help),
         since: "5.0.0",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ROW
+        group: Group::Connection,
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "id",

@@ -38,15 +38,7 @@ const HOTKEYS: &[CommandSpec] = &[
         tips: &["nondeterministic_output"],
         ..ADMIN
     },
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
-        run: Run::Session(show_help),
-        since: "8.6.1",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ADMIN
-    },
+    CommandSpec { run: Run::Session(show_help), since: "8.6.1", group: Group::Server, ..CommandSpec::HELP },
     CommandSpec {
         name: "reset",
         arity: Arity::Exactly(2),

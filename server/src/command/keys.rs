@@ -394,14 +394,11 @@ const OBJECT: &[CommandSpec] = &[
         ..CommandSpec::ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(object_help),
         since: "6.2.0",
         group: Group::Generic,
         summary: "Lists the subcommands.",
-        ..CommandSpec::ROW
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "idletime",

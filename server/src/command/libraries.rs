@@ -102,12 +102,12 @@ const FUNCTION: &[CommandSpec] = &[
         ..WRITES
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(function_help),
         summary: "Lists the subcommands.",
-        ..OF_FUNCTION
+        since: "7.0.0",
+        group: Group::Scripting,
+        categories: Some(Categories::SCRIPTING),
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "kill",

@@ -171,14 +171,11 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(print_help),
         since: "6.2.0",
-        summary: "Returns helpful text about the different subcommands.",
         categories: Some(crate::catalog::Categories::NONE),
-        ..ROW
+        group: Group::PubSub,
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "numpat",

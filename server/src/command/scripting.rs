@@ -132,13 +132,12 @@ const SCRIPT: &[CommandSpec] = &[
         ..OF_SCRIPT
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(script_help),
         since: "5.0.0",
         summary: "Lists the subcommands.",
-        ..OF_SCRIPT
+        group: Group::Scripting,
+        categories: Some(Categories::SCRIPTING),
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "kill",

@@ -41,13 +41,7 @@ const GET: CommandSpec = CommandSpec {
     tips: &["request_policy:all_nodes", "nondeterministic_output"],
     ..ADMIN
 };
-const HELP: CommandSpec = CommandSpec {
-    name: "help",
-    arity: Arity::Exactly(2),
-    flags: ANY_TIME,
-    summary: "Returns helpful text about the different subcommands.",
-    ..ADMIN
-};
+const HELP: CommandSpec = CommandSpec { group: Group::Server, ..CommandSpec::HELP };
 const LEN: CommandSpec = CommandSpec {
     name: "len",
     complexity: "O(N) where N is the number of entries",

@@ -187,6 +187,15 @@ impl CommandSpec {
         subcommands: &[],
     };
 
+    /// A row of the subcommand HELP of a container, as a base for other rows.
+    pub const HELP: CommandSpec = CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.and(Flags::STALE),
+        summary: "Returns helpful text about the different subcommands.",
+        ..Self::ROW
+    };
+
     /// Whether an AOF may contain the command.
     ///
     /// It may contain writes, scripts, and commands that scripts may call.

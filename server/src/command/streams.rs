@@ -26,13 +26,7 @@ use crate::catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, K
 
 const ROW: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::ROW };
 const IN_ANY_FORM: &[&str] = &["nondeterministic_output"];
-const HELP: CommandSpec = CommandSpec {
-    name: "help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    summary: "Returns helpful text about the different subcommands.",
-    ..ROW
-};
+const HELP: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::HELP };
 
 /// The options of XREAD and XREADGROUP, each with the number of its values.
 const READ_OPTIONS: &[(&str, usize)] = &[("BLOCK", 1), ("COUNT", 1), ("GROUP", 2), ("NOACK", 0)];
