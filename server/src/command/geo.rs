@@ -23,6 +23,9 @@ use crate::catalog::{
     shown,
 };
 
+const FOR_EACH_IN_AREA: &str = "O(N+M*log(M)) where N is the number of members in the cells around the area \
+                                and M that of the members in the area";
+
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "geoadd",
@@ -93,8 +96,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
                  MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] \
                  [WITHDIST] [WITHHASH]",
         summary: "Returns the members in a circle or a box.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -110,8 +112,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
                  <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count \
                  [ANY]] [STOREDIST]",
         summary: "Stores the members in a circle or a box under another key.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -126,8 +127,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
                  count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
         summary: "Returns the members in a circle around a place, or stores them.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
@@ -146,8 +146,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
                  count [ANY]] [ASC | DESC]",
         summary: "Returns the members in a circle around a place.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument",
@@ -166,8 +165,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
                  [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
         summary: "Returns the members in a circle around one of them, or stores them.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
@@ -187,8 +185,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
                  [ANY]] [ASC | DESC]",
         summary: "Returns the members in a circle around one of them.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
