@@ -70,7 +70,7 @@ use crate::{
         listening::{self, Listener, Listening, bind_all},
         poller::{Poller, WAKER},
     },
-    status::Endpoint,
+    status::MetricsEndpoint,
     telemetry::{
         command_log::{self, CommandLog},
         hot_keys::HotKeys,
@@ -116,24 +116,19 @@ fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>, String> {
 /// The reason why the server did not start, in words for the log.
 pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     process.supervisor = supervisor(config.supervised);
-    let is_daemon = config.daemonize && process.supervisor == Supervised::No;
-    if is_daemon {
-        // This precedes the start of threads, which a fork would not copy. As in Redis, the working directory
-        // stays.
-        nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
-    }
+    let supervisor = process.supervisor;
+    // This precedes the start of threads, which a fork would not copy.
+    let pidfile = go_to_background(&config, supervisor)?;
     begin_log(&config, &process);
-    introduce(&config, process.supervisor);
+    introduce(&config, supervisor);
     command::rename(&config.renamed_commands)?;
     let users = command::users_at_start(&config, &TABLE)?;
     name_disabled(&users);
     fit_to_descriptors(&mut config)?;
     enter_dir(&config)?;
     let tls = certificates(&config)?;
-    let supervisor = process.supervisor;
     let listeners = bind_all(&config)?;
-    let endpoint = Endpoint::bind(&config)?;
-    let pidfile = config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into()));
+    let endpoint = MetricsEndpoint::bind(&config)?;
     let kinds = kinds_of(&listeners);
     let source = Source::of(&config)?;
     remove_litter(&config);
@@ -154,11 +149,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         .map(|(index, poll)| IoThread::new(server, index, Poller::new(poll)))
         .collect();
     notice!("Server initialized");
-    if let Some(Source::Aof(..)) = &source {
-        server.loading.begin_replay();
-    }
     match &source {
-        Some(source) => server.loading.begin(source.n_bytes(), &server.clock, &server.attention),
+        Some(source) => source.begin(server),
         None => log_ready(&kinds),
     }
     let log_parker = parkers.pop().expect("the last one is the log's");
@@ -173,23 +165,11 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     }
     let is_loading = source.is_some();
     let (fail_loading, failure) = mpsc::channel();
-    let load = source.map(|source| {
-        move |index| match source.load(server, index) {
-            Ok(()) => end_loading(server, &kinds, supervisor),
-            Err(why) => {
-                // The code that started this thread first waits for its end.
-                let _ = fail_loading.send(why);
-                server.stop();
-            }
-        }
-    });
+    let load = source.map(|source| move |index| load(server, source, index, &kinds, &fail_loading));
     spawn_heavy(server, parkers, load, &mut threads)?;
-
     let saver = server.threads.len() - 1;
     threads.push(spawn("saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
-
     threads.push(spawn("log".to_owned(), move || run_logger(server, &log_parker))?);
-
     begin_to_serve(server, io_threads, &mut threads)?;
     if !is_loading {
         tell(supervisor, Notice::Ready, "Ready to accept connections");
@@ -208,6 +188,24 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     Ok(())
 }
 
+/// Loads the data on a thread, and stops the server if that fails.
+fn load(
+    server: &'static Server,
+    source: Source,
+    thread: usize,
+    kinds: &[String],
+    failed: &mpsc::Sender<String>,
+) {
+    match source.load(server, thread) {
+        Ok(()) => end_loading(server, kinds, server.process.supervisor),
+        Err(why) => {
+            // The receiver waits for the end of this thread.
+            let _ = failed.send(why);
+            server.stop();
+        }
+    }
+}
+
 /// Waits for the threads, closes the AOF, and removes files that last as long as the process.
 fn end(server: &'static Server, threads: Vec<JoinHandle<()>>, files: &[Option<PathBuf>]) {
     join(server, threads);
@@ -218,6 +216,17 @@ fn end(server: &'static Server, threads: Vec<JoinHandle<()>>, files: &[Option<Pa
         // It may have been removed by hand.
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Becomes a daemon if this is configured and no supervisor waits. As in Redis, the working directory stays.
+///
+/// Returns the path of the PID file.
+fn go_to_background(config: &Config, supervisor: Supervised) -> Result<Option<PathBuf>, String> {
+    let is_daemon = config.daemonize && supervisor == Supervised::No;
+    if is_daemon {
+        nix::unistd::daemon(true, false).map_err(|error| format!("Going to the background: {error}"))?;
+    }
+    Ok(config.pidfile.clone().or_else(|| is_daemon.then(|| DAEMON_PIDFILE.into())))
 }
 
 /// Opens the server log, and reports faults of the program there.
@@ -243,7 +252,7 @@ fn write_pidfile(path: Option<&Path>) {
 }
 
 /// Starts the thread of the metrics port. It ends with the process.
-fn spawn_metrics(server: &'static Server, endpoint: Endpoint) -> Result<(), String> {
+fn spawn_metrics(server: &'static Server, endpoint: MetricsEndpoint) -> Result<(), String> {
     spawn("metrics".to_owned(), move || {
         if let Err(error) = endpoint.run(server) {
             warning!("The metrics port's event loop has failed, and it is closed: {error}");
@@ -510,6 +519,14 @@ impl Source {
             Source::Snapshot(_, n_bytes) => *n_bytes,
             Source::Aof(found, _) => found.n_bytes(),
         }
+    }
+
+    /// Announces the load, so that clients are refused until it ends.
+    fn begin(&self, server: &Server) {
+        if let Source::Aof(..) = self {
+            server.loading.begin_replay();
+        }
+        server.loading.begin(self.n_bytes(), &server.clock, &server.attention);
     }
 
     /// Loads the data. `index` is the number of the calling thread.

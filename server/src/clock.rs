@@ -110,7 +110,7 @@ impl Steady {
 
 /// The number of microseconds by which the system's clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step(pub i64);
+pub struct ClockStep(pub i64);
 
 /// The monotonic clock plus an offset, which follows the system's clock ([`Clock::follow`]).
 ///
@@ -138,7 +138,7 @@ impl Clock {
     /// Reads the system's clock, and follows it from here on.
     ///
     /// Returns by how much it was set, if it was. If several threads call this, one receives the step.
-    pub fn follow(&self) -> Option<Step> {
+    pub fn follow(&self) -> Option<ClockStep> {
         for _ in 0..READINGS {
             let before = self.start.elapsed();
             let unix = unix_time();
@@ -152,7 +152,7 @@ impl Clock {
     }
 
     /// Applies a reading of both clocks: microseconds since the start, and of Unix time.
-    fn heed(&self, since_start: u64, unix: u64) -> Option<Step> {
+    fn heed(&self, since_start: u64, unix: u64) -> Option<ClockStep> {
         let known = self.start_unix_micros.load(Ordering::Relaxed);
         let found = unix.saturating_sub(since_start);
         if found.abs_diff(known) < HEEDED_MICROS {
@@ -162,7 +162,7 @@ impl Clock {
             .start_unix_micros
             .compare_exchange(known, found, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
-        (is_first && found.abs_diff(known) >= STEP_MICROS).then(|| Step(found as i64 - known as i64))
+        (is_first && found.abs_diff(known) >= STEP_MICROS).then(|| ClockStep(found as i64 - known as i64))
     }
 
     /// The time by the steady clock. [`Clock::advance`] moves it, too.
@@ -247,10 +247,10 @@ mod tests {
     fn a_clock_that_is_set_is_followed_and_told_of_once() {
         let clock = started_at(1000 * SECOND);
         assert_eq!(clock.heed(5 * SECOND, 1005 * SECOND), None);
-        assert_eq!(clock.heed(6 * SECOND, 8206 * SECOND), Some(Step(7200 * SECOND as i64)));
+        assert_eq!(clock.heed(6 * SECOND, 8206 * SECOND), Some(ClockStep(7200 * SECOND as i64)));
         assert_eq!(clock.started(), Millis(8200 * 1000));
         assert_eq!(clock.heed(7 * SECOND, 8207 * SECOND), None, "that is known");
-        assert_eq!(clock.heed(8 * SECOND, 1008 * SECOND), Some(Step(-7200 * SECOND as i64)));
+        assert_eq!(clock.heed(8 * SECOND, 1008 * SECOND), Some(ClockStep(-7200 * SECOND as i64)));
         assert_eq!(clock.started(), Millis(1000 * 1000));
     }
 

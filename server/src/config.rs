@@ -22,7 +22,7 @@ mod value;
 mod words;
 
 pub use self::configuration::{Asker, Config, ConfigError, Glob, is_sensitive};
-pub use self::directive::{Directive, Flags, Meaning};
+pub use self::directive::{Directive, DirectiveFlags, Meaning};
 pub use self::directives::{REDIS_VERSION, Settings, directives};
 pub use self::file::FatalConfigError;
 pub use self::launch::{AofOrder, AofWork, Host, Launch, launch};

@@ -12,7 +12,7 @@ const N_COMPARED: usize = 10;
 
 /// The denied right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum DeniedRight {
     /// Authentication as a user.
     Auth,
     /// A command.
@@ -25,11 +25,11 @@ pub enum Reason {
     TlsCert,
 }
 
-impl Reason {
+impl DeniedRight {
     /// The name in ACL LOG.
     pub fn name(self) -> String {
         match self {
-            Reason::TlsCert => "tls-cert".to_owned(),
+            DeniedRight::TlsCert => "tls-cert".to_owned(),
             _ => format!("{self:?}").to_ascii_lowercase(),
         }
     }
@@ -59,9 +59,9 @@ impl Context {
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DenialEntry {
     /// The denied right.
-    pub reason: Reason,
+    pub reason: DeniedRight,
     /// The context.
     pub context: Context,
     /// The command, the key or the channel.
@@ -80,10 +80,10 @@ pub struct Entry {
     pub updated: Millis,
 }
 
-impl Entry {
+impl DenialEntry {
     /// Creates an entry for a single denial at this moment.
     pub fn new(
-        reason: Reason,
+        reason: DeniedRight,
         context: Context,
         object: &[u8],
         user: &[u8],
@@ -106,21 +106,21 @@ impl Entry {
 /// The log, with the newest entry first.
 #[derive(Debug, Default)]
 pub struct Denials {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<DenialEntry>,
     next_id: u64,
 }
 
 impl Denials {
     /// Adds a denial to an equal entry, or as a new one. Keeps the newest `max_len` entries.
-    pub fn add(&mut self, new: Entry, max_len: usize) {
+    pub fn add(&mut self, new: DenialEntry, max_len: usize) {
         let alike = self.entries.iter().take(N_COMPARED).position(|entry| entry.is_like(&new));
         let entry = match alike.and_then(|at| self.entries.remove(at)) {
             Some(entry) => {
-                Entry { count: entry.count + 1, client: new.client, updated: new.updated, ..entry }
+                DenialEntry { count: entry.count + 1, client: new.client, updated: new.updated, ..entry }
             }
             None => {
                 self.next_id += 1;
-                Entry { id: self.next_id - 1, ..new }
+                DenialEntry { id: self.next_id - 1, ..new }
             }
         };
         self.entries.push_front(entry);
@@ -133,7 +133,7 @@ impl Denials {
     }
 
     /// The entries, newest first.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &DenialEntry> {
         self.entries.iter()
     }
 }
@@ -142,9 +142,9 @@ impl Denials {
 mod tests {
     use super::*;
 
-    fn denied(object: &str, at: u64) -> Entry {
-        Entry::new(
-            Reason::Key,
+    fn denied(object: &str, at: u64) -> DenialEntry {
+        DenialEntry::new(
+            DeniedRight::Key,
             Context::Toplevel,
             object.as_bytes(),
             b"alice",
@@ -154,7 +154,8 @@ mod tests {
     }
 
     fn log(denials: &Denials) -> Vec<(u64, String, u64)> {
-        let shown = |entry: &Entry| (entry.id, String::from_utf8(entry.object.clone()).unwrap(), entry.count);
+        let shown =
+            |entry: &DenialEntry| (entry.id, String::from_utf8(entry.object.clone()).unwrap(), entry.count);
         denials.iter().map(shown).collect()
     }
 
@@ -175,9 +176,9 @@ mod tests {
         let mut denials = Denials::default();
         let entry = denied("a", 0);
         denials.add(entry.clone(), 128);
-        denials.add(Entry { reason: Reason::Channel, ..entry.clone() }, 128);
-        denials.add(Entry { context: Context::Multi, ..entry.clone() }, 128);
-        denials.add(Entry { user: b"bob".to_vec(), ..entry }, 128);
+        denials.add(DenialEntry { reason: DeniedRight::Channel, ..entry.clone() }, 128);
+        denials.add(DenialEntry { context: Context::Multi, ..entry.clone() }, 128);
+        denials.add(DenialEntry { user: b"bob".to_vec(), ..entry }, 128);
         assert_eq!(denials.iter().len(), 4);
     }
 

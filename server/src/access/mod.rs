@@ -13,9 +13,9 @@ mod selector;
 mod user;
 mod users;
 
-pub use denials::{Context, Denials, Entry, Reason};
+pub use denials::{Context, DenialEntry, Denials, DeniedRight};
 pub use password::PasswordHash;
 pub use rule::{RuleError, UserError, has_spaces, merge};
-pub use selector::{Asked, Commands, Form, N_COMMANDS_MAX, Named, Selector};
-pub use user::{DEFAULT_USER, Flag, User, UserName};
-pub use users::{LoadError, Users};
+pub use selector::{CheckedCommand, CommandForm, Commands, N_COMMANDS_MAX, NamedCommand, Selector};
+pub use user::{DEFAULT_USER, User, UserFlag, UserName};
+pub use users::{UserLoadError, Users};

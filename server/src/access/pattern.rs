@@ -7,14 +7,14 @@ use braid_storage::glob::{Case, glob_match};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<[u8]>,
-    form: Form,
+    form: PatternForm,
     /// The first eight bytes of every match, and the mask of their significant bits.
     head: u64,
     head_mask: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum PatternForm {
     /// Exactly these bytes.
     Literal,
     /// All of the text except its last byte, which is a star, and then anything.
@@ -24,9 +24,9 @@ enum Form {
 
 /// The first bytes of a text, as [`Pattern::matches`] compares them.
 #[derive(Clone, Copy)]
-pub struct Head(u64);
+pub struct TextHead(u64);
 
-impl Head {
+impl TextHead {
     /// Returns the first bytes of a text. Zeros replace missing bytes.
     #[inline(always)]
     pub fn of(text: &[u8]) -> Self {
@@ -57,17 +57,17 @@ impl Pattern {
         let is_wild = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
         let form = match text {
             // The matcher decides whether stars alone match the empty text.
-            [prefix @ .., b'*'] if !prefix.is_empty() && !prefix.iter().any(is_wild) => Form::Prefix,
-            literal if !literal.iter().any(is_wild) => Form::Literal,
-            _ => Form::Glob,
+            [prefix @ .., b'*'] if !prefix.is_empty() && !prefix.iter().any(is_wild) => PatternForm::Prefix,
+            literal if !literal.iter().any(is_wild) => PatternForm::Literal,
+            _ => PatternForm::Glob,
         };
         let n_fixed = match form {
-            Form::Literal => text.len(),
-            Form::Prefix => text.len() - 1,
-            Form::Glob => 0,
+            PatternForm::Literal => text.len(),
+            PatternForm::Prefix => text.len() - 1,
+            PatternForm::Glob => 0,
         };
         let head_mask = if n_fixed >= 8 { u64::MAX } else { (1 << (8 * n_fixed)) - 1 };
-        Self { text: text.into(), form, head: Head::of(&text[..n_fixed]).0, head_mask }
+        Self { text: text.into(), form, head: TextHead::of(&text[..n_fixed]).0, head_mask }
     }
 
     /// The pattern as it was given.
@@ -82,17 +82,17 @@ impl Pattern {
 
     /// Whether a text matches. `head` is the text's.
     #[inline(always)]
-    pub fn matches(&self, text: &[u8], head: Head) -> bool {
+    pub fn matches(&self, text: &[u8], head: TextHead) -> bool {
         if (head.0 ^ self.head) & self.head_mask != 0 {
             return false;
         }
         match self.form {
-            Form::Prefix => {
+            PatternForm::Prefix => {
                 let n = self.text.len() - 1;
                 text.len() >= n && (n <= 8 || text[8..n] == self.text[8..n])
             }
-            Form::Literal => *text == *self.text,
-            Form::Glob => self.matches_glob(text),
+            PatternForm::Literal => *text == *self.text,
+            PatternForm::Glob => self.matches_glob(text),
         }
     }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &[u8], text: &[u8]) -> bool {
-        Pattern::new(pattern).matches(text, Head::of(text))
+        Pattern::new(pattern).matches(text, TextHead::of(text))
     }
 
     #[test]
@@ -167,16 +167,16 @@ mod tests {
             let mut first = [0; 8];
             let n = len.min(8);
             first[..n].copy_from_slice(&text[..n]);
-            assert_eq!(Head::of(&text[..len]).0, u64::from_le_bytes(first), "{len}");
+            assert_eq!(TextHead::of(&text[..len]).0, u64::from_le_bytes(first), "{len}");
         }
     }
 
     #[test]
     fn what_is_a_prefix_is_compared() {
-        assert_eq!(Pattern::new(b"user:*").form, Form::Prefix);
-        assert_eq!(Pattern::new(b"user:1").form, Form::Literal);
+        assert_eq!(Pattern::new(b"user:*").form, PatternForm::Prefix);
+        assert_eq!(Pattern::new(b"user:1").form, PatternForm::Literal);
         for glob in [&b"*"[..], b"a*b*", b"a?", b"[ab]*", b"\\a*"] {
-            assert_eq!(Pattern::new(glob).form, Form::Glob);
+            assert_eq!(Pattern::new(glob).form, PatternForm::Glob);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A selector: commands, keys and channels that may be used together.
 
-use super::pattern::{Head, Pattern};
+use super::pattern::{Pattern, TextHead};
 use super::rule::{RuleError, has_spaces};
 use crate::catalog::{Categories, Channels, CommandId, Denial, KeyRights, Keys, Words};
 
@@ -10,26 +10,26 @@ pub const N_COMMANDS_MAX: usize = 1024;
 /// The owner of the command table, which resolves names in rules.
 pub trait Commands {
     /// The command with a name, including `container|subcommand`, in either case.
-    fn named(&self, name: &[u8]) -> Option<Named>;
+    fn named(&self, name: &[u8]) -> Option<NamedCommand>;
     /// Calls `each` with every command, its subcommands, and its categories.
     fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories));
 }
 
 /// A command that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedCommand {
     /// The full name in lower case, with its container.
     pub full_name: String,
     /// Its number, followed by those of its subcommands. It is empty for a command of Redis that is missing
     /// here: a rule about it changes nothing.
     pub ids: Vec<CommandId>,
     /// Its form, for rules that say more than its name.
-    pub form: Form,
+    pub form: CommandForm,
 }
 
 /// The additions that rules may make to a command's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum CommandForm {
     /// A command without subcommands: rules may add its first argument.
     Plain,
     /// A command with subcommands: rules may add one of them.
@@ -40,7 +40,7 @@ pub enum Form {
 
 /// A command whose rights are checked.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct CheckedCommand<'a> {
     /// Its number.
     pub id: CommandId,
     /// Its full name, for the refusal.
@@ -153,7 +153,7 @@ impl Selector {
     ///
     /// # Errors
     /// The first denied part.
-    pub fn check(&self, asked: &Asked<'_>) -> Result<(), Denial> {
+    pub fn check(&self, asked: &CheckedCommand<'_>) -> Result<(), Denial> {
         if !self.allows_command(asked) {
             return Err(Denial::Command(asked.full_name));
         }
@@ -166,7 +166,7 @@ impl Selector {
         }
     }
 
-    fn allows_command(&self, asked: &Asked<'_>) -> bool {
+    fn allows_command(&self, asked: &CheckedCommand<'_>) -> bool {
         if self.allows_all_commands || asked.is_free || self.commands.has(asked.id) {
             return true;
         }
@@ -184,7 +184,7 @@ impl Selector {
 
     /// The position of the first key that it denies.
     #[inline]
-    pub(super) fn forbidden_key(&self, asked: &Asked<'_>) -> Option<usize> {
+    pub(super) fn forbidden_key(&self, asked: &CheckedCommand<'_>) -> Option<usize> {
         if self.allows_all_keys {
             return None;
         }
@@ -206,7 +206,7 @@ impl Selector {
     /// Whether it allows an action on a key.
     #[inline(always)]
     pub fn allows_key(&self, key: &[u8], needed: KeyRights) -> bool {
-        let head = Head::of(key);
+        let head = TextHead::of(key);
         for allowed in &self.key_patterns {
             if allowed.pattern.matches(key, head) && allowed.rights.has(needed) {
                 return true;
@@ -221,7 +221,7 @@ impl Selector {
         self.allows_all_keys || self.key_patterns.iter().any(is_any)
     }
 
-    fn forbidden_channel(&self, asked: &Asked<'_>) -> Option<usize> {
+    fn forbidden_channel(&self, asked: &CheckedCommand<'_>) -> Option<usize> {
         if self.allows_all_channels {
             return None;
         }
@@ -244,7 +244,7 @@ pub(super) fn allows_channel<'p>(
     channel: &[u8],
     is_pattern: bool,
 ) -> bool {
-    let head = Head::of(channel);
+    let head = TextHead::of(channel);
     patterns.into_iter().any(|pattern| match is_pattern {
         true => pattern.text() == channel,
         false => pattern.matches(channel, head),
@@ -368,13 +368,13 @@ impl Selector {
         let (of, rest) = (&name[..bar], &name[bar + 1..]);
         let command = commands.named(of).ok_or(RuleError::Unknown)?;
         match command.form {
-            Form::Subcommand => return Err(RuleError::ArgumentOfSubcommand),
+            CommandForm::Subcommand => return Err(RuleError::ArgumentOfSubcommand),
             _ if rest.is_empty() || has_spaces(rest) => return Err(RuleError::Syntax),
-            Form::Container => {
+            CommandForm::Container => {
                 let sub = commands.named(name).ok_or(RuleError::Unknown)?;
                 self.change(&sub.ids, true);
             }
-            Form::Plain => {
+            CommandForm::Plain => {
                 if let Some(&id) = command.ids.first() {
                     self.allow_with_first(id, rest);
                 }

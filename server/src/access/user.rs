@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::password::PasswordHash;
 use super::pattern::Pattern;
 use super::rule::{RuleError, UserError, merge};
-use super::selector::{Asked, Commands, Selector, allows_channel};
+use super::selector::{CheckedCommand, Commands, Selector, allows_channel};
 use crate::catalog::{Channels, Denial, KeyRights};
 use crate::config::split;
 
@@ -24,7 +24,7 @@ enum Sanitize {
 }
 
 /// A property that is listed by its word.
-pub type Flag = &'static str;
+pub type UserFlag = &'static str;
 
 /// A user.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl User {
     }
 
     /// The flags, in Redis's order.
-    pub fn flags(&self) -> Vec<Flag> {
+    pub fn flags(&self) -> Vec<UserFlag> {
         let mut flags = vec![if self.is_on { "on" } else { "off" }];
         if self.needs_no_password {
             flags.push("nopass");
@@ -160,7 +160,7 @@ impl User {
     ///
     /// # Errors
     /// The denied part: the command, if no selector allows it; otherwise the last denied key or channel.
-    pub fn check(&self, asked: &Asked<'_>) -> Result<(), Denial> {
+    pub fn check(&self, asked: &CheckedCommand<'_>) -> Result<(), Denial> {
         let mut worst = Denial::Command(asked.full_name);
         for selector in &self.selectors {
             match selector.check(asked) {
@@ -181,7 +181,7 @@ impl User {
     ///
     /// The result `false` proves nothing.
     #[inline]
-    pub fn allows_another(&self, asked: &Asked<'_>) -> bool {
+    pub fn allows_another(&self, asked: &CheckedCommand<'_>) -> bool {
         match &self.selectors[..] {
             [only] if only.judges_commands_by_name() && asked.channels == Channels::None => {
                 only.forbidden_key(asked).is_none()
@@ -203,7 +203,7 @@ impl User {
     }
 
     /// Whether a command may run, and do this with any unnamed key.
-    pub fn allows_with_any_key(&self, asked: &Asked<'_>, needed: KeyRights) -> bool {
+    pub fn allows_with_any_key(&self, asked: &CheckedCommand<'_>, needed: KeyRights) -> bool {
         self.selectors.iter().any(|selector| selector.check(asked).is_ok() && selector.allows_any_key(needed))
     }
 
@@ -332,7 +332,7 @@ impl User {
 pub(super) mod tests {
     use braid_protocol::request::Arg;
 
-    use super::super::selector::{Form, Named};
+    use super::super::selector::{CommandForm, NamedCommand};
     use super::*;
     use crate::catalog::{Categories, CommandId, KeySpec, KeyUse, Keys, KeysAt, Words};
 
@@ -351,16 +351,16 @@ pub(super) mod tests {
     ];
 
     impl Commands for Few {
-        fn named(&self, name: &[u8]) -> Option<Named> {
+        fn named(&self, name: &[u8]) -> Option<NamedCommand> {
             let at = NAMES.iter().position(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))?;
             let form = match at {
-                3 => Form::Container,
-                4 | 5 => Form::Subcommand,
-                _ => Form::Plain,
+                3 => CommandForm::Container,
+                4 | 5 => CommandForm::Subcommand,
+                _ => CommandForm::Plain,
             };
             let ids = if at == 3 { vec![3, 4, 5] } else { vec![at as u16] };
             let ids = ids.into_iter().map(CommandId).collect();
-            Some(Named { full_name: NAMES[at].0.to_owned(), ids, form })
+            Some(NamedCommand { full_name: NAMES[at].0.to_owned(), ids, form })
         }
 
         fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories)) {
@@ -407,8 +407,14 @@ pub(super) mod tests {
             _ => (Keys::NONE, Channels::None),
         };
         let (id, full_name) = (CommandId(at as u16), &NAMES[at].0);
-        let asked =
-            Asked { id, full_name, is_free: false, keys, channels, words: Words::new(&bytes, &ranges) };
+        let asked = CheckedCommand {
+            id,
+            full_name,
+            is_free: false,
+            keys,
+            channels,
+            words: Words::new(&bytes, &ranges),
+        };
         let checked = user.check(&asked);
         let is_short = user.only_selector().filter(|_| at == 0 || at == 2);
         if checked.is_ok() || !matches!(checked, Err(Denial::Command(_))) {

@@ -20,7 +20,7 @@ pub struct Users {
 
 /// The reason why configured users are refused. Prints as Redis's log does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoadError {
+pub enum UserLoadError {
     /// A name contains spaces.
     Name,
     /// A rule of a user is refused.
@@ -36,17 +36,17 @@ pub enum LoadError {
     Unmatched(UserError),
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for UserLoadError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Name => out.write_str("Spaces not allowed in ACL usernames"),
-            LoadError::Rule { user, rule, why } => write!(
+            UserLoadError::Name => out.write_str("Spaces not allowed in ACL usernames"),
+            UserLoadError::Rule { user, rule, why } => write!(
                 out,
                 "Error loading ACL rule '{}' for the user named '{}': {why}",
                 if is_secret(rule) { "(redacted)".into() } else { shown(rule) },
                 shown(user)
             ),
-            LoadError::Unmatched(why) => why.fmt(out),
+            UserLoadError::Unmatched(why) => why.fmt(out),
         }
     }
 }
@@ -56,7 +56,7 @@ fn is_secret(rule: &[u8]) -> bool {
     matches!(rule.first(), Some(b'>' | b'<' | b'#' | b'!'))
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for UserLoadError {}
 
 impl Users {
     /// Creates the default user, which may do everything without a password.
@@ -144,10 +144,10 @@ impl Users {
     ///
     /// # Errors
     /// The first refused user.
-    pub fn declare(&mut self, lines: &[UserLine], commands: &dyn Commands) -> Result<(), LoadError> {
+    pub fn declare(&mut self, lines: &[UserLine], commands: &dyn Commands) -> Result<(), UserLoadError> {
         for UserLine { name, rules } in lines {
             if has_spaces(name) {
-                return Err(LoadError::Name);
+                return Err(UserLoadError::Name);
             }
             let mut user = match self.get(name) {
                 // Only the default user can exist before.
@@ -158,8 +158,8 @@ impl Users {
                 }
                 None => self.new_user(name),
             };
-            for rule in merge(rules).map_err(LoadError::Unmatched)? {
-                let refused = |why| LoadError::Rule { user: name.clone(), rule: rule.clone(), why };
+            for rule in merge(rules).map_err(UserLoadError::Unmatched)? {
+                let refused = |why| UserLoadError::Rule { user: name.clone(), rule: rule.clone(), why };
                 user.apply(&rule, commands).map_err(refused)?;
             }
             self.put(user);
@@ -186,7 +186,7 @@ impl Users {
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if !line.is_empty() {
-                users.read_line(line, &Place { path, number: index + 1 }, commands, &mut errors);
+                users.read_line(line, &FileLine { path, number: index + 1 }, commands, &mut errors);
             }
         }
         if !errors.is_empty() {
@@ -203,7 +203,7 @@ impl Users {
         Ok(users)
     }
 
-    fn read_line(&mut self, line: &[u8], place: &Place<'_>, commands: &dyn Commands, errors: &mut String) {
+    fn read_line(&mut self, line: &[u8], place: &FileLine<'_>, commands: &dyn Commands, errors: &mut String) {
         let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let [b"user", name, rules @ ..] = &words[..] else {
             errors.push_str(&format!("{place} should start with user keyword followed by the username. "));
@@ -255,12 +255,12 @@ impl Users {
 }
 
 /// A line of a file of users.
-struct Place<'a> {
+struct FileLine<'a> {
     path: &'a str,
     number: usize,
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FileLine<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", self.path, self.number)
     }

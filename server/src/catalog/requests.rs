@@ -15,25 +15,25 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// are added.
 #[derive(Default)]
 pub struct Requests {
-    pieces: Vec<Piece>,
+    pieces: Vec<RequestPiece>,
     words: Vec<Arg>,
-    requests: Vec<Request>,
+    requests: Vec<RequestSpan>,
     n_bytes: usize,
 }
 
 /// Memory that contains requests.
-enum Piece {
+enum RequestPiece {
     /// Requests in the form in which they arrived.
     Bytes(Vec<u8>),
     /// One request with a long word that an entry can take over.
     Handover(Handover),
 }
 
-impl Piece {
+impl RequestPiece {
     fn bytes(&self) -> &[u8] {
         match self {
-            Piece::Bytes(bytes) => bytes,
-            Piece::Handover(handover) => handover.bytes(),
+            RequestPiece::Bytes(bytes) => bytes,
+            RequestPiece::Handover(handover) => handover.bytes(),
         }
     }
 
@@ -41,8 +41,8 @@ impl Piece {
     /// does it.
     fn discard(self) {
         let bytes = match self {
-            Piece::Bytes(bytes) => Some(bytes),
-            Piece::Handover(handover) => handover.into_buffer(),
+            RequestPiece::Bytes(bytes) => Some(bytes),
+            RequestPiece::Handover(handover) => handover.into_buffer(),
         };
         if let Some(bytes) = bytes {
             reclaim::discard_bytes(bytes);
@@ -52,7 +52,7 @@ impl Piece {
 
 /// The position of a request.
 #[derive(Clone, Copy)]
-struct Request {
+struct RequestSpan {
     piece: usize,
     /// Its first byte in the piece.
     start: usize,
@@ -65,12 +65,12 @@ impl Requests {
     pub fn push(&mut self, words: Words<'_>) {
         let (bytes, ranges) = words.parts();
         let start = match self.pieces.last_mut() {
-            Some(Piece::Bytes(piece)) if piece.len() + bytes.len() <= PIECE_BYTES => {
+            Some(RequestPiece::Bytes(piece)) if piece.len() + bytes.len() <= PIECE_BYTES => {
                 piece.extend_from_slice(bytes);
                 piece.len() - bytes.len()
             }
             _ => {
-                self.pieces.push(Piece::Bytes(bytes.to_vec()));
+                self.pieces.push(RequestPiece::Bytes(bytes.to_vec()));
                 0
             }
         };
@@ -81,14 +81,14 @@ impl Requests {
     /// Adds a request whose bytes the next [`Requests::adopt`] supplies. They begin at `start`.
     pub fn push_without_bytes(&mut self, words: Words<'_>, start: usize) {
         let (_, ranges) = words.parts();
-        self.pieces.push(Piece::Bytes(Vec::new()));
+        self.pieces.push(RequestPiece::Bytes(Vec::new()));
         self.add(start, ranges);
     }
 
     /// Adds a request that begins at `start` in the last piece.
     fn add(&mut self, start: usize, ranges: &[Arg]) {
         self.n_bytes += size_of_val(ranges);
-        let request = Request {
+        let request = RequestSpan {
             piece: self.pieces.len() - 1,
             start,
             first_word: self.words.len(),
@@ -106,7 +106,7 @@ impl Requests {
     /// If there is no request.
     pub fn adopt(&mut self, input: Vec<u8>) {
         self.n_bytes += input.len();
-        *self.pieces.last_mut().expect("the request has come first") = Piece::Bytes(input);
+        *self.pieces.last_mut().expect("the request has come first") = RequestPiece::Bytes(input);
     }
 
     /// Prepares a single request's long word for a takeover by an entry.
@@ -114,18 +114,18 @@ impl Requests {
     /// It does so if the request is little more than that word. This takes as long as a copy, but no memory.
     pub fn prepare_handover(&mut self) {
         if let [request] = &mut self.requests[..]
-            && let piece @ Piece::Bytes(_) = &mut self.pieces[request.piece]
+            && let piece @ RequestPiece::Bytes(_) = &mut self.pieces[request.piece]
         {
-            let Piece::Bytes(bytes) = std::mem::replace(piece, Piece::Bytes(Vec::new())) else {
+            let RequestPiece::Bytes(bytes) = std::mem::replace(piece, RequestPiece::Bytes(Vec::new())) else {
                 unreachable!("it is none yet")
             };
             let words = &mut self.words[request.first_word..request.first_word + request.n_words];
             match Handover::new(bytes, request.start, words) {
                 Ok(handover) => {
                     request.start = 0;
-                    *piece = Piece::Handover(handover);
+                    *piece = RequestPiece::Handover(handover);
                 }
-                Err(bytes) => *piece = Piece::Bytes(bytes),
+                Err(bytes) => *piece = RequestPiece::Bytes(bytes),
             }
         }
     }
@@ -137,8 +137,8 @@ impl Requests {
     #[inline]
     pub fn handing_over<T>(&self, nth: usize, run: impl FnOnce(Words<'_>) -> T) -> T {
         match &self.pieces[self.requests[nth].piece] {
-            Piece::Bytes(_) => run(self.get(nth)),
-            Piece::Handover(handover) => handover.offer(|| run(self.get(nth))),
+            RequestPiece::Bytes(_) => run(self.get(nth)),
+            RequestPiece::Handover(handover) => handover.offer(|| run(self.get(nth))),
         }
     }
 
@@ -167,7 +167,7 @@ impl Requests {
     /// # Panics
     /// If there is no request with this number.
     pub fn get(&self, nth: usize) -> Words<'_> {
-        let Request { piece, start, first_word, n_words } = self.requests[nth];
+        let RequestSpan { piece, start, first_word, n_words } = self.requests[nth];
         Words::new(&self.pieces[piece].bytes()[start..], &self.words[first_word..first_word + n_words])
     }
 
@@ -197,7 +197,7 @@ impl Requests {
         self.words[request.first_word..request.first_word + ranges.len()].copy_from_slice(&ranges);
         (request.piece, request.start) = (self.pieces.len(), 0);
         self.n_bytes += bytes.len();
-        self.pieces.push(Piece::Bytes(bytes));
+        self.pieces.push(RequestPiece::Bytes(bytes));
     }
 
     /// Removes all requests. It keeps at most `kept_bytes` of the memory of each kind.
@@ -206,7 +206,7 @@ impl Requests {
         if self.words.capacity() * size_of::<Arg>() > kept_bytes {
             self.words = Vec::new();
         }
-        if self.requests.capacity() * size_of::<Request>() > kept_bytes {
+        if self.requests.capacity() * size_of::<RequestSpan>() > kept_bytes {
             self.requests = Vec::new();
         }
         self.words.clear();
@@ -217,19 +217,19 @@ impl Requests {
     /// Frees the pieces, except for a first one of at most `kept_bytes`.
     fn discard_pieces(&mut self, kept_bytes: usize) {
         let keeps_first = match self.pieces.first_mut() {
-            Some(Piece::Bytes(first)) if first.capacity() <= kept_bytes => {
+            Some(RequestPiece::Bytes(first)) if first.capacity() <= kept_bytes => {
                 first.clear();
                 true
             }
             _ => false,
         };
-        self.pieces.drain(usize::from(keeps_first)..).for_each(Piece::discard);
+        self.pieces.drain(usize::from(keeps_first)..).for_each(RequestPiece::discard);
     }
 }
 
 impl Drop for Requests {
     fn drop(&mut self) {
-        self.pieces.drain(..).for_each(Piece::discard);
+        self.pieces.drain(..).for_each(RequestPiece::discard);
     }
 }
 
@@ -305,13 +305,13 @@ mod tests {
         };
         let mut alone = of_input();
         alone.prepare_handover();
-        assert!(matches!(alone.pieces[..], [Piece::Handover(_)]));
+        assert!(matches!(alone.pieces[..], [RequestPiece::Handover(_)]));
         alone.prepare_handover();
         alone.handing_over(0, |words| assert_eq!(texts(words), texts(Words::new(&bytes, &ranges))));
         let mut with_another = of_input();
         with_another.push(Words::new(&bytes, &ranges));
         with_another.prepare_handover();
-        assert!(matches!(with_another.pieces[..], [Piece::Bytes(_), Piece::Bytes(_)]));
+        assert!(matches!(with_another.pieces[..], [RequestPiece::Bytes(_), RequestPiece::Bytes(_)]));
         let (short, of_short) = request(&[b"get", b"key"]);
         let mut without = Requests::default();
         without.push(Words::new(&short, &of_short));

@@ -201,7 +201,7 @@ impl Connection {
         }
         match given.rest {
             Shareable::Copied(bytes) => self.backlog.push_bytes(bytes),
-            Shareable::Shared(bytes) => self.backlog.push_piece(Piece::Shared(Arc::clone(bytes))),
+            Shareable::Shared(bytes) => self.backlog.push_piece(BacklogPiece::Shared(Arc::clone(bytes))),
         }
         if !was_empty {
             self.publish_backlog();
@@ -286,7 +286,7 @@ impl Drop for Connection {
 
 impl Drop for Backlog {
     fn drop(&mut self) {
-        self.pieces.drain(..).for_each(Piece::discard);
+        self.pieces.drain(..).for_each(BacklogPiece::discard);
     }
 }
 
@@ -322,29 +322,29 @@ fn write_some(
 
 /// A part of the backlog.
 #[derive(Debug)]
-pub enum Piece {
+pub enum BacklogPiece {
     /// Owned by this connection alone.
     Own(Vec<u8>),
     /// Shared with other connections.
     Shared(Arc<[u8]>),
 }
 
-impl Piece {
+impl BacklogPiece {
     /// Frees it, on another thread if it is large.
     fn discard(self) {
-        if let Piece::Own(bytes) = self {
+        if let BacklogPiece::Own(bytes) = self {
             reclaim::discard_bytes(bytes);
         }
     }
 }
 
-impl std::ops::Deref for Piece {
+impl std::ops::Deref for BacklogPiece {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
-            Piece::Own(bytes) => bytes,
-            Piece::Shared(bytes) => bytes,
+            BacklogPiece::Own(bytes) => bytes,
+            BacklogPiece::Shared(bytes) => bytes,
         }
     }
 }
@@ -352,7 +352,7 @@ impl std::ops::Deref for Piece {
 /// Replies that wait for the socket, in order.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<BacklogPiece>,
     /// The number of bytes of the first piece that are written.
     sent: usize,
     /// Bytes not written yet.
@@ -371,7 +371,7 @@ impl Backlog {
     /// A piece is freed when its last byte is written, with the spare capacity after its end.
     fn kept_bytes(&self) -> usize {
         let n_spare = match self.pieces.front() {
-            Some(Piece::Own(first)) => first.capacity() - first.len(),
+            Some(BacklogPiece::Own(first)) => first.capacity() - first.len(),
             _ => 0,
         };
         self.n_bytes + self.sent + n_spare
@@ -392,11 +392,11 @@ impl Backlog {
             }
             if self.pieces.is_empty() {
                 self.sent = from;
-                self.pieces.push_back(Piece::Own(std::mem::take(bytes)));
+                self.pieces.push_back(BacklogPiece::Own(std::mem::take(bytes)));
                 return;
             }
             if from == 0 {
-                self.pieces.push_back(Piece::Own(std::mem::take(bytes)));
+                self.pieces.push_back(BacklogPiece::Own(std::mem::take(bytes)));
                 return;
             }
         }
@@ -412,15 +412,15 @@ impl Backlog {
 
     fn add(&mut self, bytes: &[u8]) {
         match self.pieces.back_mut() {
-            Some(Piece::Own(last)) if last.len() + bytes.len() <= OWN_PIECE_BYTES => {
+            Some(BacklogPiece::Own(last)) if last.len() + bytes.len() <= OWN_PIECE_BYTES => {
                 last.extend_from_slice(bytes)
             }
-            _ => self.pieces.push_back(Piece::Own(bytes.to_vec())),
+            _ => self.pieces.push_back(BacklogPiece::Own(bytes.to_vec())),
         }
     }
 
     /// Adds a piece without a copy.
-    pub fn push_piece(&mut self, piece: Piece) {
+    pub fn push_piece(&mut self, piece: BacklogPiece) {
         self.n_bytes += piece.len();
         self.pieces.push_back(piece);
     }
@@ -444,7 +444,7 @@ impl Backlog {
             self.sent += n;
             left -= n;
             if self.sent == first.len() {
-                self.pieces.pop_front().into_iter().for_each(Piece::discard);
+                self.pieces.pop_front().into_iter().for_each(BacklogPiece::discard);
                 self.sent = 0;
             }
             if is_full {

@@ -8,7 +8,7 @@ use webpki::EndEntityCert;
 
 /// The field of a certificate that names a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
+pub enum CertificateField {
     /// The common name of its subject.
     CommonName,
     /// The URIs of its alternative names.
@@ -16,11 +16,11 @@ pub enum Field {
 }
 
 /// Returns the names of users in a certificate, in order.
-pub fn names(certificate: &CertificateDer<'_>, field: Field) -> Vec<Vec<u8>> {
+pub fn names(certificate: &CertificateDer<'_>, field: CertificateField) -> Vec<Vec<u8>> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
     let names: Vec<&[u8]> = match field {
-        Field::CommonName => common_name(certificate.subject()).into_iter().collect(),
-        Field::Uri => certificate.valid_uri_names().map(str::as_bytes).collect(),
+        CertificateField::CommonName => common_name(certificate.subject()).into_iter().collect(),
+        CertificateField::Uri => certificate.valid_uri_names().map(str::as_bytes).collect(),
     };
     // In C a name ends at a zero byte. An authority that has read `bob\0…` in this way may not have meant
     // bob.
@@ -103,7 +103,7 @@ mod tests {
                 (DnType::LocalityName, text("town")),
             ];
             let certificate = certificate(&names, &["urn:one"]);
-            assert_eq!(super::names(&certificate, Field::CommonName), [name.as_bytes()]);
+            assert_eq!(super::names(&certificate, CertificateField::CommonName), [name.as_bytes()]);
         }
     }
 
@@ -111,17 +111,17 @@ mod tests {
     fn uris_come_in_order_and_other_names_do_not_count() {
         let certificate =
             certificate(&[(DnType::OrganizationName, text("org"))], &["urn:one", "spiffe://a/b"]);
-        assert_eq!(names(&certificate, Field::Uri), [&b"urn:one"[..], b"spiffe://a/b"]);
-        assert_eq!(names(&certificate, Field::CommonName), [b""; 0]);
+        assert_eq!(names(&certificate, CertificateField::Uri), [&b"urn:one"[..], b"spiffe://a/b"]);
+        assert_eq!(names(&certificate, CertificateField::CommonName), [b""; 0]);
     }
 
     #[test]
     fn a_name_with_a_zero_byte_and_an_empty_one_are_none() {
         for name in ["bob\0.example", ""] {
             let certificate = certificate(&[(DnType::CommonName, text(name))], &[]);
-            assert_eq!(names(&certificate, Field::CommonName), [b""; 0]);
+            assert_eq!(names(&certificate, CertificateField::CommonName), [b""; 0]);
         }
-        assert_eq!(names(&CertificateDer::from(&b"none"[..]), Field::CommonName), [b""; 0]);
+        assert_eq!(names(&CertificateDer::from(&b"none"[..]), CertificateField::CommonName), [b""; 0]);
     }
 
     #[test]

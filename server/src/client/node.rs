@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use braid_journal::{faults::LogFolder, intake::Ticket as JournalTicket, store::Aof};
+use braid_journal::{faults::LogFolder, intake, store::Aof};
 use braid_storage::{
     entry::{EntryBox, key::WatchedKey, time::Millis},
     keyspace::shard::{
@@ -178,7 +178,7 @@ pub struct Job {
     /// The length of the replies to commands that have ended.
     pub n_replied_bytes: usize,
     /// The last ticket of its commands' records; 0 if there are none.
-    pub ticket: JournalTicket,
+    pub ticket: intake::Ticket,
     /// The time of the connection's last read.
     pub now: Millis,
     /// The division of its time under way, if that is requested.

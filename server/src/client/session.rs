@@ -68,7 +68,7 @@ pub struct Session {
     /// threads.
     pub n_commands: u64,
     /// A request to the connection's thread, checked after each command.
-    pub request: Cell<Option<Request>>,
+    pub request: Cell<Option<SessionRequest>>,
     /// The threads whose queues its commands have filled, one bit each. They must empty before it continues.
     pub floods: Cell<u128>,
     /// The number of failed AUTHs in a row.
@@ -88,7 +88,7 @@ pub enum LogBegun {
 
 /// A command's request to its connection's thread. Each later variant includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Request {
+pub enum SessionRequest {
     /// Wait, before the next command, until the queues that it `floods` have emptied.
     AwaitRoom,
     /// Read earlier notifications before the reply is written. Each is put before or after the reply.
@@ -107,7 +107,7 @@ pub enum Request {
         /// The time in milliseconds.
         millis: u64,
         /// The effect on statistics.
-        counts: Counts,
+        counts: TimeAccounting,
     },
 }
 
@@ -188,7 +188,7 @@ impl SaveOrder {
 
 /// The effect on statistics of the time for which a connection is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Counts {
+pub enum TimeAccounting {
     /// The time counts as the command's duration.
     AsWork,
     /// The command was over, or waited.
@@ -373,7 +373,7 @@ impl Session {
     }
 
     /// Makes a request to the connection's thread.
-    pub fn ask(&self, request: Request) {
+    pub fn ask(&self, request: SessionRequest) {
         self.request.set(self.request.get().max(Some(request)));
     }
 

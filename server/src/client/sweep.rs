@@ -37,7 +37,7 @@ const RANDOM_TRIES: u32 = 100;
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SweepProgress {
     /// There may be more to do: [`Sweep::shard_to_visit`] names the next shard, or ends the sweep.
     More,
     /// The reply is complete.
@@ -205,11 +205,11 @@ impl Sweep {
     }
 
     /// Does one bounded piece of work on the shard that [`Sweep::shard_to_visit`] named.
-    pub fn step(&mut self, shard: &mut Shard) -> Step {
+    pub fn step(&mut self, shard: &mut Shard) -> SweepProgress {
         match &self.seek {
             Seek::Keys { .. } => {
                 self.visit(shard, STEP_BUCKETS);
-                Step::More
+                SweepProgress::More
             }
             Seek::Scan { count, .. } => {
                 let n_buckets = count.div_ceil(BUCKET_ENTRIES).min(STEP_BUCKETS as u64) as usize;
@@ -221,7 +221,7 @@ impl Sweep {
                     *count = count.saturating_sub(n_visited);
                     *n_left = n_left.saturating_sub(n_buckets as u64);
                 }
-                Step::More
+                SweepProgress::More
             }
             Seek::Channels { kind, pattern } => {
                 let wanted = |name: &&[u8]| {
@@ -233,7 +233,7 @@ impl Sweep {
                     self.n_found += 1;
                 }
                 self.at = Some(Cursor { shard: ShardId(shard.id().0 + 1), ..Cursor::default() });
-                Step::More
+                SweepProgress::More
             }
             Seek::Random { n_tries } => {
                 let n_tries = n_tries + 1;
@@ -242,7 +242,7 @@ impl Sweep {
                     Some(entry) if is_alive(entry, shard.now()) => {
                         self.found(entry);
                         self.end(0);
-                        return Step::Done;
+                        return SweepProgress::Done;
                     }
                     Some(expired) => {
                         let key = expired.key().into();
@@ -254,7 +254,7 @@ impl Sweep {
                 if self.is_whole || shard.n_keys() == n_keys {
                     self.seek = Seek::Random { n_tries };
                 }
-                Step::More
+                SweepProgress::More
             }
         }
     }

@@ -112,7 +112,7 @@ pub enum Waiting {
 
 /// The reason why a wait ends unserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GaveUp {
+pub enum WaitEnd {
     /// Its time is up, or CLIENT UNBLOCK makes it appear so.
     TimedOut,
     /// CLIENT UNBLOCK … ERROR.

@@ -14,7 +14,7 @@ use braid_storage::table::hash::{Routed, Router};
 
 use super::{CommandSpec, Run};
 use crate::{
-    access::{Asked, N_COMMANDS_MAX},
+    access::{CheckedCommand, N_COMMANDS_MAX},
     catalog::{Args, CommandId, Flags, KeyRights, KeySpec, KeysAt, Words},
     command::table::renames::CalledNames,
 };
@@ -91,8 +91,8 @@ impl Registered {
 
     /// Returns the facts that access control needs about a command with these words.
     #[inline(always)]
-    pub fn asked<'w>(&self, words: Words<'w>) -> Asked<'w> {
-        Asked {
+    pub fn asked<'w>(&self, words: Words<'w>) -> CheckedCommand<'w> {
+        CheckedCommand {
             id: self.judged_as,
             full_name: self.judged_name,
             is_free: self.has(Flags::NO_AUTH),
@@ -155,27 +155,27 @@ impl Found {
 
 /// A command in the hash table of names.
 #[derive(Clone, Copy)]
-struct Place {
+struct NameSlot {
     /// The beginning and length of the name, which distinguish most names.
-    head: Head,
+    head: NameHead,
     command: &'static Registered,
 }
 
 /// The first eight bytes of a name in lower case, and its length.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Head {
+struct NameHead {
     bytes: u64,
     n_bytes: usize,
 }
 
-impl Head {
+impl NameHead {
     #[inline]
     fn of(name: &[u8]) -> Self {
         let bytes = match name.first_chunk() {
             Some(first) => u64::from_le_bytes(*first),
             None => name.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte)),
         };
-        Head { bytes: lower_case(bytes), n_bytes: name.len() }
+        NameHead { bytes: lower_case(bytes), n_bytes: name.len() }
     }
 
     #[inline]
@@ -206,7 +206,7 @@ fn lower_case(bytes: u64) -> u64 {
 /// All commands, found by name or number.
 pub struct CommandTable {
     /// A hash table with open addressing. Its size is a power of two, and at most a quarter is used.
-    places: Box<[Option<Place>]>,
+    places: Box<[Option<NameSlot>]>,
     all: Vec<&'static Registered>,
     top: Vec<&'static Registered>,
     /// Commands by full name, regardless of `rename-command`.
@@ -239,12 +239,12 @@ impl CommandTable {
         assert!(all.len() < N_COMMANDS_MAX, "rules of access control need a bit for each command");
         let mut places = vec![None; (top.len() * 4).next_power_of_two()].into_boxed_slice();
         for &command in &top {
-            let head = Head::of(command.called);
+            let head = NameHead::of(command.called);
             let mut place = head.hash() & (places.len() - 1);
             while places[place].is_some() {
                 place = (place + 1) & (places.len() - 1);
             }
-            places[place] = Some(Place { head, command });
+            places[place] = Some(NameSlot { head, command });
         }
         let originally = all.iter().map(|&command| (command.full_name, command)).collect();
         Self { places, all, top, originally }
@@ -259,9 +259,9 @@ impl CommandTable {
     /// Finds a command by the name that clients use, in either case.
     #[inline]
     pub fn command(&self, name: &[u8]) -> Option<&'static Registered> {
-        let wanted = Head::of(name);
+        let wanted = NameHead::of(name);
         let mut place = wanted.hash() & (self.places.len() - 1);
-        while let Some(Place { head, command }) = self.places[place] {
+        while let Some(NameSlot { head, command }) = self.places[place] {
             if head == wanted && (head.is_all() || command.is_named(name)) {
                 return Some(command);
             }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::directive::{Directive, Flags, Meaning};
+use super::directive::{Directive, DirectiveFlags, Meaning};
 use super::directives::{DIRECTIVES, Settings, find, place_of};
 use super::file::FatalConfigError;
 use super::settings::{Access, MaxmemoryPolicy, UserLine};
@@ -149,13 +149,13 @@ impl Config {
             patterns.iter().any(|pattern| {
                 let wild = pattern.iter().any(|byte| b"*?[".contains(byte));
                 match wild {
-                    true => !row.flags.contains(Flags::HIDDEN) && glob(pattern, name.as_bytes()),
+                    true => !row.flags.contains(DirectiveFlags::HIDDEN) && glob(pattern, name.as_bytes()),
                     false => pattern == name.as_bytes(),
                 }
             })
         };
         let rows = DIRECTIVES.iter().zip(&self.values);
-        let shown = rows.filter(|(row, _)| !row.flags.contains(Flags::FILE_ONLY));
+        let shown = rows.filter(|(row, _)| !row.flags.contains(DirectiveFlags::FILE_ONLY));
         let asked = shown.flat_map(|(row, value)| {
             let names = row.names().filter(move |name| is_asked(row, name));
             names.map(move |name| (name, row.kind.print(value)))
@@ -228,12 +228,13 @@ impl Config {
         let mut seen = HashSet::new();
         let mut places = Vec::with_capacity(pairs.len());
         for (given, _) in pairs {
-            let found = find(given).filter(|&(_, place)| !DIRECTIVES[place].flags.contains(Flags::FILE_ONLY));
+            let found = find(given)
+                .filter(|&(_, place)| !DIRECTIVES[place].flags.contains(DirectiveFlags::FILE_ONLY));
             let (name, place) = found.ok_or_else(|| ConfigError::Unknown(given.to_vec()))?;
             let flags = DIRECTIVES[place].flags;
-            let why = if flags.contains(Flags::IMMUTABLE) {
+            let why = if flags.contains(DirectiveFlags::IMMUTABLE) {
                 Some("can't set immutable config")
-            } else if flags.contains(Flags::PROTECTED)
+            } else if flags.contains(DirectiveFlags::PROTECTED)
                 && !self.settings.enable_protected_configs.admits(asker)
             {
                 Some("can't set protected config")
@@ -296,7 +297,7 @@ impl Config {
 ///
 /// MONITOR, the slow log and the server log omit secrets.
 pub fn is_sensitive(name: &[u8]) -> bool {
-    find(name).is_some_and(|(_, place)| DIRECTIVES[place].flags.contains(Flags::SENSITIVE))
+    find(name).is_some_and(|(_, place)| DIRECTIVES[place].flags.contains(DirectiveFlags::SENSITIVE))
 }
 
 #[cfg(test)]

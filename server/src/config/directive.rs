@@ -15,13 +15,13 @@ pub struct Directive {
     /// Its default, as the configuration file would write it.
     pub default: &'static str,
     /// Its visibility and whether it can be changed.
-    pub flags: Flags,
+    pub flags: DirectiveFlags,
     /// Its effect.
     pub meaning: Meaning,
     /// A rule that checks or adjusts a value, for this directive only.
     pub(super) rule: Option<Rule>,
     /// The missing feature, if an application that sets the directive would wait for its effect.
-    pub(super) missing: Option<Missing>,
+    pub(super) missing: Option<AbsentFeature>,
 }
 
 /// A feature that Braid does not have.
@@ -30,7 +30,7 @@ pub struct Directive {
 /// that never comes. A file may ask for the feature, so that the server starts with Redis's files. It may not
 /// if the feature's absence is unsafe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Missing {
+pub(super) struct AbsentFeature {
     /// The text of the error.
     pub why: &'static str,
     /// Whether a server whose configuration asks for the feature must not start.
@@ -53,29 +53,29 @@ pub enum Meaning {
 
 /// A set of properties of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flags(u8);
+pub struct DirectiveFlags(u8);
 
-impl Flags {
+impl DirectiveFlags {
     /// No property.
-    pub const NONE: Flags = Flags(0);
+    pub const NONE: DirectiveFlags = DirectiveFlags(0);
     /// Cannot be changed while the server runs.
-    pub const IMMUTABLE: Flags = Flags(1);
+    pub const IMMUTABLE: DirectiveFlags = DirectiveFlags(1);
     /// Could be used to take over the machine: `CONFIG SET` needs `enable-protected-configs`.
-    pub const PROTECTED: Flags = Flags(1 << 1);
+    pub const PROTECTED: DirectiveFlags = DirectiveFlags(1 << 1);
     /// A secret: omitted from the server log, MONITOR and the slow log.
-    pub const SENSITIVE: Flags = Flags(1 << 2);
+    pub const SENSITIVE: DirectiveFlags = DirectiveFlags(1 << 2);
     /// `CONFIG GET` shows it only under its full name.
-    pub const HIDDEN: Flags = Flags(1 << 3);
+    pub const HIDDEN: DirectiveFlags = DirectiveFlags(1 << 3);
     /// Valid only in files and on the command line. `CONFIG GET` and `SET` do not know it.
-    pub const FILE_ONLY: Flags = Flags(1 << 4);
+    pub const FILE_ONLY: DirectiveFlags = DirectiveFlags(1 << 4);
 
     /// Whether all of `flags` are set.
-    pub const fn contains(self, flags: Flags) -> bool {
+    pub const fn contains(self, flags: DirectiveFlags) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    const fn and(self, flags: Flags) -> Flags {
-        Flags(self.0 | flags.0)
+    const fn and(self, flags: DirectiveFlags) -> DirectiveFlags {
+        DirectiveFlags(self.0 | flags.0)
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) const fn row(name: &'static str, kind: Kind, default: &'static str) -
         alias: None,
         kind,
         default,
-        flags: Flags::NONE,
+        flags: DirectiveFlags::NONE,
         meaning: Meaning::Kept,
         rule: None,
         missing: None,
@@ -133,7 +133,7 @@ pub(super) const fn text(name: &'static str, default: &'static str) -> Directive
 
 /// Declares a line that only files contain.
 pub(super) const fn line(name: &'static str, min: usize, max: usize) -> Directive {
-    row(name, Kind::Line { min, max }, "").with(Flags::FILE_ONLY)
+    row(name, Kind::Line { min, max }, "").with(DirectiveFlags::FILE_ONLY)
 }
 
 impl Directive {
@@ -143,22 +143,22 @@ impl Directive {
     }
 
     pub(super) const fn immutable(self) -> Self {
-        self.with(Flags::IMMUTABLE)
+        self.with(DirectiveFlags::IMMUTABLE)
     }
 
     pub(super) const fn protected(self) -> Self {
-        self.with(Flags::PROTECTED)
+        self.with(DirectiveFlags::PROTECTED)
     }
 
     pub(super) const fn sensitive(self) -> Self {
-        self.with(Flags::SENSITIVE)
+        self.with(DirectiveFlags::SENSITIVE)
     }
 
     pub(super) const fn hidden(self) -> Self {
-        self.with(Flags::HIDDEN)
+        self.with(DirectiveFlags::HIDDEN)
     }
 
-    const fn with(mut self, flags: Flags) -> Self {
+    const fn with(mut self, flags: DirectiveFlags) -> Self {
         self.flags = self.flags.and(flags);
         self
     }
@@ -179,14 +179,14 @@ impl Directive {
     }
 
     pub(super) const fn missing(self, why: &'static str) -> Self {
-        self.lacking(Missing { why, ends_start: false })
+        self.lacking(AbsentFeature { why, ends_start: false })
     }
 
     pub(super) const fn never_without(self, why: &'static str) -> Self {
-        self.lacking(Missing { why, ends_start: true })
+        self.lacking(AbsentFeature { why, ends_start: true })
     }
 
-    const fn lacking(mut self, missing: Missing) -> Self {
+    const fn lacking(mut self, missing: AbsentFeature) -> Self {
         self.missing = Some(missing);
         self
     }

@@ -713,7 +713,7 @@ fn renamed_commands(value: &Value) -> Vec<RenamedCommand> {
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::directive::{Flags, Meaning};
+    use super::super::directive::{DirectiveFlags, Meaning};
     use super::*;
 
     /// `CONFIG GET *` of a redis-server 7.0 that was started without a file, as lines of `name=value`.
@@ -733,7 +733,7 @@ mod tests {
             let (name, expected) = line.split_once('=').unwrap();
             let (_, place) = find(name.as_bytes()).unwrap_or_else(|| panic!("{name} is not in the table"));
             let row = &DIRECTIVES[place];
-            assert!(!row.flags.contains(Flags::FILE_ONLY), "{name}");
+            assert!(!row.flags.contains(DirectiveFlags::FILE_ONLY), "{name}");
             if differ.contains(&name) {
                 continue;
             }
@@ -747,7 +747,7 @@ mod tests {
         let shown: HashSet<&str> = REDIS_7_0.lines().map(|line| line.split_once('=').unwrap().0).collect();
         for row in DIRECTIVES {
             let seen = row.names().filter(|name| shown.contains(name)).count();
-            assert!(seen == 0 || !row.flags.contains(Flags::HIDDEN), "{}", row.name);
+            assert!(seen == 0 || !row.flags.contains(DirectiveFlags::HIDDEN), "{}", row.name);
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::configuration::{Config, Glob};
-use super::directive::Flags;
+use super::directive::DirectiveFlags;
 use super::directives::{DIRECTIVES, REDIS_VERSION};
 use super::file::{FatalConfigError, Loader, read};
 use super::value::{path_of, refusal};
@@ -251,7 +251,7 @@ Examples:
 fn check_report(config: &Config) -> String {
     let mut report = String::from("The configuration is accepted.\n\nSet, other than the default:\n");
     for (row, value) in config.not_default() {
-        let text = match row.flags.contains(Flags::SENSITIVE) {
+        let text = match row.flags.contains(DirectiveFlags::SENSITIVE) {
             true => "(not shown)".into(),
             false => String::from_utf8_lossy(&row.kind.print(value)).replace('\n', "; "),
         };

@@ -8,7 +8,7 @@ use crate::{
     clock::Instant,
     notice,
     shared::server::Server,
-    sockets::certificates::{self, Contents},
+    sockets::certificates::{self, TlsFilesDigest},
     warning,
 };
 
@@ -17,7 +17,7 @@ pub(super) struct CertificateWatch {
     looked_at: Instant,
     /// Contents that could not be used. The fault has been logged, and they stay refused until something
     /// changes.
-    refused: Option<Contents>,
+    refused: Option<TlsFilesDigest>,
 }
 
 impl CertificateWatch {
@@ -37,7 +37,7 @@ impl CertificateWatch {
         }
         self.looked_at = Instant::now();
         let Some(before) = server.tls.load_full() else { return };
-        let contents = Contents::read(&config);
+        let contents = TlsFilesDigest::read(&config);
         if contents == before.contents || Some(contents) == self.refused {
             return;
         }

@@ -80,19 +80,19 @@ const BULK_BYTES: usize = 32;
 #[derive(Debug)]
 pub enum Notification {
     /// A connection has subscribed to a topic.
-    Joined(Place, TopicKind, Name),
+    Joined(ConnectionSlot, TopicKind, Name),
     /// A connection has unsubscribed from a topic.
-    Left(Place, TopicKind, Name),
+    Left(ConnectionSlot, TopicKind, Name),
     /// A message to which connections of the thread are subscribed, or were a moment ago.
     Published(Arc<Message>),
     /// A connection is shown commands from here on (MONITOR), or no longer.
-    Monitors(Place, bool),
+    Monitors(ConnectionSlot, bool),
     /// A client's command ran, and monitoring clients receive this line.
     Observed(ClientId, Arc<[u8]>),
     /// A client tracks keys in this mode from here on, under this number.
-    Tracks(Place, ClientId, TrackerNumber, Arc<Mode>),
+    Tracks(ConnectionSlot, ClientId, TrackerNumber, Arc<Mode>),
     /// A client no longer tracks, and this state of it remains on the shards.
-    TracksNoMore(Place, TrackerNumber, Box<Leftover>),
+    TracksNoMore(ConnectionSlot, TrackerNumber, Box<Leftover>),
     /// Cached copies of the thread's clients are out of date.
     Invalidated(Whom, Arc<Invalidation>),
 }
@@ -123,7 +123,7 @@ impl Notification {
 }
 
 /// A connection's slot on its thread.
-pub type Place = usize;
+pub type ConnectionSlot = usize;
 
 /// The size in bytes above which a queue holds clients back that add to it.
 ///

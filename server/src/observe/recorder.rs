@@ -5,7 +5,7 @@
 use braid_storage::observers::ledger::Change;
 
 use crate::shared::{
-    change_log::{Recorded, Recorder},
+    change_log::{Recorded, RecordedChanges},
     thread_state::ThreadState,
 };
 
@@ -18,7 +18,7 @@ pub fn tell(changes: &[Change], thread: &ThreadState) {
     if !server.debug.records_changes.load(std::sync::atomic::Ordering::Relaxed) {
         return;
     }
-    let Recorder(recorded) = &server.debug.recorder;
+    let RecordedChanges(recorded) = &server.debug.recorder;
     for change in changes {
         if recorded.len() < RECORDED_MAX {
             recorded.push(Recorded { db: change.db, event: change.event, key: change.key.clone() });

@@ -1,9 +1,6 @@
-//! Writes the contents of the keyspace to a file: as a snapshot, or as commands.
+//! Writes the contents of the keyspace to a file or another output: as a snapshot, or as commands.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use braid_journal::frame::Framer;
 use braid_protocol::request::write_request;
@@ -12,19 +9,19 @@ use braid_storage::{entry::db::Db, rdb::file::SnapshotWriter};
 /// Bytes of commands that are written at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A file in one of the two forms. Entries for it must have that form.
-pub enum EntriesWriter {
+/// A snapshot in one of the two forms. Entries for it must have that form.
+pub enum EntriesWriter<W: Write> {
     /// The file that redis-server loads at its start.
-    Snapshot(SnapshotWriter<File>),
+    Snapshot(SnapshotWriter<W>),
     /// A base of the append-only file that is no snapshot.
-    Commands(CommandsWriter),
+    Commands(CommandsWriter<W>),
 }
 
-impl EntriesWriter {
+impl<W: Write> EntriesWriter<W> {
     /// Writes the text of a library of functions.
     ///
     /// # Errors
-    /// Those of the file, as in all methods below.
+    /// Those of the output, as in all methods below.
     pub fn write_library(&mut self, code: &[u8]) -> io::Result<()> {
         match self {
             EntriesWriter::Snapshot(writer) => writer.write_library(code),
@@ -70,11 +67,11 @@ impl EntriesWriter {
         }
     }
 
-    /// Ends the file. Returns it, to be synced, and its length in bytes.
+    /// Ends the snapshot. Returns the output and the length in bytes.
     ///
     /// # Errors
     /// See [`EntriesWriter::write_library`].
-    pub fn finish(self) -> io::Result<(File, u64)> {
+    pub fn finish(self) -> io::Result<(W, u64)> {
         match self {
             EntriesWriter::Snapshot(writer) => writer.finish(),
             EntriesWriter::Commands(writer) => writer.finish(),
@@ -83,21 +80,21 @@ impl EntriesWriter {
 }
 
 /// Writes commands in frames, so that damage is found as in increments.
-pub struct CommandsWriter {
-    file: File,
+pub struct CommandsWriter<W> {
+    out: W,
     framer: Framer,
     commands: Vec<u8>,
     frames: Vec<u8>,
     n_bytes: u64,
 }
 
-impl CommandsWriter {
-    /// Begins a file. If `now` is given, in seconds since 1970, the frames contain times.
-    pub fn new(file: File, now: Option<u64>) -> Self {
+impl<W: Write> CommandsWriter<W> {
+    /// Begins the frames. If `now` is given, in seconds since 1970, they contain times.
+    pub fn new(out: W, now: Option<u64>) -> Self {
         let mut framer = Framer { now, ..Framer::default() };
         let mut frames = Vec::new();
         framer.anchor(&mut frames);
-        Self { file, framer, commands: Vec::new(), frames, n_bytes: 0 }
+        Self { out, framer, commands: Vec::new(), frames, n_bytes: 0 }
     }
 
     fn add(&mut self, add: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
@@ -107,16 +104,16 @@ impl CommandsWriter {
 
     fn write_out(&mut self) -> io::Result<()> {
         self.framer.write(&self.commands, &ends(&self.commands), &mut self.frames);
-        self.file.write_all(&self.frames)?;
+        self.out.write_all(&self.frames)?;
         self.n_bytes += self.frames.len() as u64;
         self.commands.clear();
         self.frames.clear();
         Ok(())
     }
 
-    fn finish(mut self) -> io::Result<(File, u64)> {
+    fn finish(mut self) -> io::Result<(W, u64)> {
         self.write_out()?;
-        Ok((self.file, self.n_bytes))
+        Ok((self.out, self.n_bytes))
     }
 }
 
@@ -155,5 +152,14 @@ mod tests {
             expected.push(commands.len());
         }
         assert_eq!(ends(&commands), expected);
+    }
+
+    #[test]
+    fn commands_go_to_any_output_and_their_bytes_are_counted() {
+        let mut writer = EntriesWriter::Commands(CommandsWriter::new(Vec::new(), None));
+        writer.write_library(b"#!lua name=a").expect("memory takes all");
+        let (bytes, n_bytes) = writer.finish().expect("memory takes all");
+        assert_eq!(n_bytes, bytes.len() as u64);
+        assert!(bytes.ends_with(b"#!lua name=a\r\n"));
     }
 }

@@ -203,7 +203,7 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
                 built
             };
             builders.push(named.spawn_scoped(scope, run).map_err(Why::Io)?);
-            outlets.push(Outlet { batch: Batch::default(), to: outlet });
+            outlets.push(Outlet { batch: EntryBatch::default(), to: outlet });
         }
         let libraries = Vec::new();
         let mut reading = Reading {
@@ -242,10 +242,10 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
 
 /// Entries of one builder's shards.
 #[derive(Default)]
-struct Batch {
+struct EntryBatch {
     /// Keys and values, one after the other.
     bytes: Vec<u8>,
-    entries: Vec<Cut>,
+    entries: Vec<EntryHead>,
     /// Entries that are already built, because their long values were read straight to their places.
     built: Vec<Built>,
 }
@@ -261,7 +261,7 @@ struct Built {
 }
 
 /// The properties of an entry in a batch, besides its bytes.
-struct Cut {
+struct EntryHead {
     routed: Routed,
     db: Db,
     deadline: Option<Deadline>,
@@ -274,8 +274,8 @@ struct Cut {
 
 /// The way to a builder: its next batch, and the channel.
 struct Outlet {
-    batch: Batch,
-    to: SyncSender<Batch>,
+    batch: EntryBatch,
+    to: SyncSender<EntryBatch>,
 }
 
 /// The thread that cuts the file into entries.
@@ -287,7 +287,7 @@ struct Reading<'s> {
     n_owned: usize,
     outlets: Vec<Outlet>,
     /// Batches that builders no longer need.
-    given_back: Receiver<Batch>,
+    given_back: Receiver<EntryBatch>,
     libraries: Vec<Vec<u8>>,
     n_expired: u64,
     /// The parts of the present value that are built.
@@ -379,7 +379,7 @@ impl Reading<'_> {
         let (key_len, value_len) = (entry.key.len(), entry.value.len());
         outlet.batch.bytes.extend_from_slice(&entry.key);
         outlet.batch.bytes.extend_from_slice(entry.value);
-        let cut = Cut { routed, db, deadline, recency, value_type, key_len, value_len, offset };
+        let cut = EntryHead { routed, db, deadline, recency, value_type, key_len, value_len, offset };
         outlet.batch.entries.push(cut);
         if outlet.batch.bytes.len() < BATCH_BYTES && outlet.batch.entries.len() < BATCH_ENTRIES {
             return Ok(());
@@ -459,11 +459,11 @@ struct Builder<'s> {
     first: usize,
     making: Making<'s>,
     now: Millis,
-    give_back: Sender<Batch>,
+    give_back: Sender<EntryBatch>,
 }
 
 impl Builder<'_> {
-    fn run(mut self, batches: &Receiver<Batch>) -> Result<Tally, Why> {
+    fn run(mut self, batches: &Receiver<EntryBatch>) -> Result<Tally, Why> {
         let mut tally = Tally::default();
         for mut batch in batches {
             self.build(&batch, &mut tally)?;
@@ -482,13 +482,13 @@ impl Builder<'_> {
         Ok(tally)
     }
 
-    fn build(&mut self, batch: &Batch, tally: &mut Tally) -> Result<(), Why> {
+    fn build(&mut self, batch: &EntryBatch, tally: &mut Tally) -> Result<(), Why> {
         let mut rest = &batch.bytes[..];
         for cut in &batch.entries {
             let (key, behind) = rest.split_at(cut.key_len);
             let (value, behind) = behind.split_at(cut.value_len);
             rest = behind;
-            let &Cut { db, routed, deadline, recency, value_type, offset, .. } = cut;
+            let &EntryHead { db, routed, deadline, recency, value_type, offset, .. } = cut;
             let raw = RawEntry {
                 key: key.into(),
                 deadline,

@@ -47,7 +47,7 @@ use crate::{
     client::{
         node::{Job, Parked, Task},
         session::Session,
-        waits::{Cause, GaveUp, Wait, WaitedKey},
+        waits::{Cause, Wait, WaitEnd, WaitedKey},
     },
     command::{self, Registered},
     run::{command_lookup, route::Needs},
@@ -187,18 +187,18 @@ pub fn wait_for_unpinning(key: WatchedKey) -> Wait {
 /// How a wait ends unserved, and whether it can be served.
 impl Parked {
     /// Ends the wait of a claimed node. Its places in the lines remain to be given up.
-    pub fn give_up(&self, node: &mut Node<Job>, why: GaveUp, stats: &ThreadStats) {
+    pub fn give_up(&self, node: &mut Node<Job>, why: WaitEnd, stats: &ThreadStats) {
         let command = command_lookup::next(&node.job).0;
         let Job { session, commands, n_run, reply, .. } = &mut node.job;
         let start = reply.len();
         match why {
-            GaveUp::TimedOut if self.is_visible() => {
+            WaitEnd::TimedOut if self.is_visible() => {
                 stats.ran(command.id, false);
                 // This is the reply whatever the command would have answered, as in Redis.
                 Reply::new(reply, session.resp).null_array();
             }
             // A command that only waits for permission to write has no reply for a timeout.
-            GaveUp::TimedOut | GaveUp::Unblocked => {
+            WaitEnd::TimedOut | WaitEnd::Unblocked => {
                 let error = command::UNBLOCKED;
                 if command.runs_queue() {
                     // It runs again, to end the transaction and to release its watched keys.
@@ -209,7 +209,7 @@ impl Parked {
                 stats.error(&error.wire_text());
                 error.write(&mut Reply::new(reply, session.resp));
             }
-            GaveUp::Left => {
+            WaitEnd::Left => {
                 session.closing = true;
                 *n_run = commands.len();
                 return;

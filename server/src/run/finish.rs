@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A command that has run, as its observers see it.
-pub struct Ran<'a> {
+pub struct FinishedCommand<'a> {
     /// The command.
     pub command: &'static Registered,
     /// The words of its request.
@@ -62,7 +62,7 @@ impl Measured {
 
     /// Ends the measurements, and the command.
     #[inline]
-    pub fn finish(self, ran: &Ran<'_>, thread: &ThreadState) {
+    pub fn finish(self, ran: &FinishedCommand<'_>, thread: &ThreadState) {
         let times = Times {
             alone: self.timer.map(|timer| timer.end(ran.session, thread)),
             sampled: self.sampled.map(Sampled::end),
@@ -86,8 +86,8 @@ impl Measured {
 
 /// Tells all observers of a finished command, under its hold if it has one.
 #[inline]
-pub fn tell(ran: &Ran<'_>, times: Times, thread: &ThreadState) {
-    let &Ran { command, words, session, reply_bytes, was_shown } = ran;
+pub fn tell(ran: &FinishedCommand<'_>, times: Times, thread: &ThreadState) {
+    let &FinishedCommand { command, words, session, reply_bytes, was_shown } = ran;
     if !was_shown {
         show(command.spec.flags, words, session, thread);
     }

@@ -18,7 +18,7 @@ use crate::{
     client::{
         node::{Cut, Delegated, Job, LogCut, Task},
         session::Session,
-        sweep::Step,
+        sweep::SweepProgress,
         waits::Wait,
     },
     clock::Instant,
@@ -31,7 +31,7 @@ use crate::{
         route::{self, Needs},
         script_prediction, step,
         timing::{self, Span},
-        unit::{self, Ended},
+        unit::{self, UnitEnd},
     },
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
     telemetry::split::Phase,
@@ -116,7 +116,7 @@ impl Job {
             let span = self.is_timed.then(|| Span::begin(thread));
             let command = command_lookup::row(self.commands[self.n_run].command);
             match self.run_next(false, &budget, held, thread) {
-                Ended::Ran if thread.serves_sockets() => {
+                UnitEnd::Ran if thread.serves_sockets() => {
                     if !command.has(Flags::FAST) {
                         thread.worked_long();
                     }
@@ -125,32 +125,32 @@ impl Job {
                         return Next::GoOn(self.route(thread.server()));
                     }
                 }
-                Ended::Ran => {
+                UnitEnd::Ran => {
                     self.ran(span, thread);
                     thread.stats().offloaded.add(1);
                     // The commands after it may be short, so they do not wait for heavy work.
                     return Next::Home;
                 }
-                Ended::Killed => self.n_run = self.commands.len(),
+                UnitEnd::Killed => self.n_run = self.commands.len(),
                 // Its thread keeps it until the pause ends.
-                Ended::Paused => {
+                UnitEnd::Paused => {
                     self.split = None;
                     return Next::Home;
                 }
-                Ended::Waits(wait) => {
+                UnitEnd::Waits(wait) => {
                     self.wait(*wait, held, thread);
                     return Next::Home;
                 }
-                Ended::Needs(route) => return Next::Again(self.after_giving_up(route)),
-                Ended::BetweenParts => {
+                UnitEnd::Needs(route) => return Next::Again(self.after_giving_up(route)),
+                UnitEnd::BetweenParts => {
                     let weight = if thread.serves_sockets() { Weight::Light } else { Weight::Heavy };
                     let server = thread.server();
                     return Next::GoOn(self.needs(server).route(server).with_weight(weight));
                 }
-                Ended::TooLong(Method::Pinned) => {
+                UnitEnd::TooLong(Method::Pinned) => {
                     return Next::Again(offload::send(self, thread.server()));
                 }
-                Ended::TooLong(Method::Held) => {
+                UnitEnd::TooLong(Method::Held) => {
                     return Next::Again(Route::new(held.ids().into()).with_weight(Weight::Heavy));
                 }
             }
@@ -267,7 +267,8 @@ impl Job {
                 self.now = shard.start_at(self.now, || thread.server().clock.now());
                 shard.go_to(sweep.db);
                 // A sweep that ends here is finished by its thread, which sees that the cursor has ended.
-                let _: Step = step::step_sweep(command_lookup::row(self.commands[0].command), sweep, shard);
+                let _: SweepProgress =
+                    step::step_sweep(command_lookup::row(self.commands[0].command), sweep, shard);
                 let _: usize = unit::end(held, thread, self.now);
             }
             Task::Goodbye(farewell) => {

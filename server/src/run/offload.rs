@@ -44,7 +44,7 @@ use crate::{
     observe::{events, hearers, invalidations},
     run::{
         blocking, command_lookup,
-        finish::{self, Ran, Times},
+        finish::{self, FinishedCommand, Times},
         gates::{self, Closed},
         route::{self, Needs},
         step, unit,
@@ -358,7 +358,7 @@ fn conclude(
         let reply_bytes = job.reply.len() - job.n_replied_bytes;
         // A command that only reads was shown when its values were pinned.
         let was_shown = command.has(Flags::READONLY);
-        let ran = Ran { command, words, session: &job.session, reply_bytes, was_shown };
+        let ran = FinishedCommand { command, words, session: &job.session, reply_bytes, was_shown };
         finish::tell(&ran, Times { alone: Some(offload.worked_nanos), ..Times::default() }, thread);
     }
     job.now = time;

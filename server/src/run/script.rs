@@ -14,9 +14,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use braid_protocol::reply::{Reply, Resp};
-use braid_script::{
-    Ended, Engine, Handle, Host, LoadError, LogLevel, Stop, UnknownCommand, shebang::Flags as ScriptFlags,
-};
+use braid_script::{Ended, Engine, Handle, Host, LoadError, LogLevel, Stop, UnknownCommand, shebang};
 use braid_storage::{
     entry::db::Db,
     sync::coordinator::{Held, Route},
@@ -26,7 +24,7 @@ use crossbeam_utils::Backoff;
 use smallvec::SmallVec;
 
 use crate::{
-    access::{Context, Entry},
+    access::{Context, DenialEntry},
     catalog::{Args, CommandError, CommandId, Denial, Flags, Outcome, Words},
     client::{node::Job, session::Session, waits::Waiting},
     clock::Instant,
@@ -39,14 +37,14 @@ use crate::{
         finish::{self, Kept},
         gates,
         route::Needs,
-        script_prediction::{self, Parts, PartsRoom},
+        script_prediction::{self, EvalArguments, PartsRoom},
         step,
         timing::{self, Span},
     },
     scripting::{
         functions,
         running_scripts::Program,
-        scripts::{self, Origin},
+        scripts::{self, ScriptOrigin},
     },
     shared::{server::Server, thread_state::ThreadState},
     warning,
@@ -118,9 +116,9 @@ fn begin(
     from: ScriptIn,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Result<Ran, CommandError> {
+) -> Result<ScriptResult, CommandError> {
     let (words, mut room) = (args.words(), PartsRoom::new());
-    let parts = Parts::read(args, from, &mut room)?;
+    let parts = EvalArguments::read(args, from, &mut room)?;
     match from {
         ScriptIn::Text | ScriptIn::Digest => run_script(call, command, from, &parts, words, reply),
         ScriptIn::Function => run_function(call, command, &parts, words, reply),
@@ -131,17 +129,17 @@ fn run_script(
     call: &mut Call<'_, '_>,
     command: &'static Registered,
     from: ScriptIn,
-    parts: &Parts<'_>,
+    parts: &EvalArguments<'_>,
     words: Words<'_>,
     reply: &mut Reply<'_>,
-) -> Result<Ran, CommandError> {
+) -> Result<ScriptResult, CommandError> {
     let server = call.server;
     let known = call.scripts();
     let learnt;
     let script = match (script_prediction::script(&known, from, parts.named), from) {
         (Some(script), _) => script,
         (None, ScriptIn::Text) => {
-            learnt = command::learn_script(server, &TABLE, parts.named, Origin::Evaluated)?;
+            learnt = command::learn_script(server, &TABLE, parts.named, ScriptOrigin::Evaluated)?;
             call.learn(&learnt);
             &*learnt
         }
@@ -150,7 +148,7 @@ fn run_script(
     let rights = rights(server, command, &script.program)?;
     script.note_run(server.clock.uptime_millis());
     let mut notes = Notes::default();
-    let mut running = Running::new(call, &mut notes, &script.program, rights, command, words, parts.keys);
+    let mut running = ScriptHost::new(call, &mut notes, &script.program, rights, command, words, parts.keys);
     let ran = scripts::with_thread_scripts(|own| {
         let handle = own.compiled(script, &known).map_err(|error| CommandError::owned(error.to_string()))?;
         Ok(running.run_in(&mut own.engine, handle, parts, reply))
@@ -164,17 +162,18 @@ fn run_script(
 fn run_function(
     call: &mut Call<'_, '_>,
     command: &'static Registered,
-    parts: &Parts<'_>,
+    parts: &EvalArguments<'_>,
     words: Words<'_>,
     reply: &mut Reply<'_>,
-) -> Result<Ran, CommandError> {
+) -> Result<ScriptResult, CommandError> {
     let server = call.server;
     let known = call.functions();
     let (library, function) =
         known.function(parts.named).ok_or(CommandError::text("ERR Function not found"))?;
     let rights = rights(server, command, &function.program)?;
     let mut notes = Notes::default();
-    let mut running = Running::new(call, &mut notes, &function.program, rights, command, words, parts.keys);
+    let mut running =
+        ScriptHost::new(call, &mut notes, &function.program, rights, command, words, parts.keys);
     running.is_function = true;
     let ran = functions::with_thread_functions(|own| {
         let loaded = own.loaded(library, &function.name, &known, &mut running);
@@ -192,7 +191,7 @@ fn run_function(
 }
 
 /// The engine's result of a run.
-type Ran = Result<Ended, Stop>;
+type ScriptResult = Result<Ended, Stop>;
 
 /// Counts a script's error. The error of a command was counted where it failed.
 #[cold]
@@ -211,8 +210,8 @@ fn rights(server: &Server, command: &Registered, program: &Program) -> Result<Ri
     let Some(flags) = program.flags else {
         return Ok(Rights { is_read_only, may_exceed_memory: false });
     };
-    let writes_nothing = flags.contains(ScriptFlags::NO_WRITES);
-    let may_exceed_memory = flags.contains(ScriptFlags::ALLOW_OOM);
+    let writes_nothing = flags.contains(shebang::Flags::NO_WRITES);
+    let may_exceed_memory = flags.contains(shebang::Flags::ALLOW_OOM);
     if is_read_only && !writes_nothing {
         return Err(CommandError::text("ERR Can not execute a script with write flag using *_ro command."));
     }
@@ -254,7 +253,7 @@ enum Note {
     /// Data for the observers of commands.
     Observed(Kept),
     /// A right was denied.
-    Denied(Entry),
+    Denied(DenialEntry),
     /// The script has written to the server's log.
     Logged(log::Level, String),
 }
@@ -307,7 +306,7 @@ impl Notes {
 }
 
 /// A running script: the host of its engine.
-struct Running<'r, 'a, 'h> {
+struct ScriptHost<'r, 'a, 'h> {
     call: &'r mut Call<'a, 'h>,
     program: &'r Program,
     is_function: bool,
@@ -340,7 +339,7 @@ struct Running<'r, 'a, 'h> {
     waiting: Waiting,
 }
 
-impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
+impl<'r, 'a, 'h> ScriptHost<'r, 'a, 'h> {
     /// Inlined, because it would be copied into its place otherwise.
     #[inline(always)]
     fn new(
@@ -357,7 +356,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         let routed = std::mem::take(&mut call.routed);
         call.is_fetched = false;
         call.is_in_script = true;
-        Running {
+        ScriptHost {
             call,
             program,
             is_function: false,
@@ -385,9 +384,9 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
         &mut self,
         engine: &mut Engine,
         handle: Handle,
-        parts: &Parts<'_>,
+        parts: &EvalArguments<'_>,
         reply: &mut Reply<'_>,
-    ) -> Ran {
+    ) -> ScriptResult {
         let kept = Kept::of_beginning(self.words, self.call.session, self.call.thread);
         self.notes.others.extend(kept.map(Note::Observed));
         self.n_timed = if engine.n_runs().is_multiple_of(RUNS_PER_TIMED) { RUNS_PER_TIMED } else { 0 };
@@ -749,7 +748,7 @@ impl<'r, 'a, 'h> Running<'r, 'a, 'h> {
 }
 
 /// Undoes the changes of a run to its client's session and its thread, also after a panic.
-impl Drop for Running<'_, '_, '_> {
+impl Drop for ScriptHost<'_, '_, '_> {
     fn drop(&mut self) {
         self.call.session.db = self.db;
         self.call.waiting = std::mem::replace(&mut self.waiting, Waiting::MayNot);
@@ -789,7 +788,7 @@ fn held_of<'c, 'h>(call: &'c mut Call<'_, 'h>) -> &'c mut Held<'h, Job> {
     call.access.expect_held()
 }
 
-impl Host for Running<'_, '_, '_> {
+impl Host for ScriptHost<'_, '_, '_> {
     fn call(&mut self, words: Words<'_>, resp: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
         let start = reply.len();
         match self.run_command(words, resp, reply) {

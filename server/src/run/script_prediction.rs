@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_script::{
-    analysis::TooMany,
-    shebang::{self, Flags as ScriptFlags},
-};
+use braid_script::{analysis::TooMany, shebang};
 use smallvec::SmallVec;
 
 use crate::{
@@ -13,14 +10,14 @@ use crate::{
     command::{self, Registered, Run, ScriptIn, TABLE},
     scripting::{
         running_scripts::Program,
-        scripts::{Known, Origin, Script},
+        scripts::{Known, Script, ScriptOrigin},
     },
     shared::server::Server,
 };
 
 /// The arguments of EVAL and similar commands, taken apart.
 #[derive(Clone, Copy)]
-pub struct Parts<'p> {
+pub struct EvalArguments<'p> {
     /// The text, the digest, or the function's name.
     pub named: &'p [u8],
     /// The declared keys.
@@ -32,7 +29,7 @@ pub struct Parts<'p> {
 /// Space for a few keys and arguments.
 pub type PartsRoom<'w> = SmallVec<[&'w [u8]; 12]>;
 
-impl<'p> Parts<'p> {
+impl<'p> EvalArguments<'p> {
     /// Takes the arguments apart.
     ///
     /// # Errors
@@ -54,7 +51,7 @@ impl<'p> Parts<'p> {
             .map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
         room.extend(args.rest());
         let (keys, argv) = room.split_at(n_keys);
-        Ok(Parts { named, keys, argv })
+        Ok(EvalArguments { named, keys, argv })
     }
 }
 
@@ -96,7 +93,7 @@ pub fn predict(server: &Server, from: ScriptIn, words: Words<'_>, each: &mut dyn
             && program.is_predictable()
             && program.analysis.n_templates() > 0
             && let args = Args::new(words, server.keyspace.router(), None)
-            && let Ok(parts) = Parts::read(args, from, &mut PartsRoom::new())
+            && let Ok(parts) = EvalArguments::read(args, from, &mut PartsRoom::new())
         {
             // Wrong arguments lead to no key. If there are too many keys, the others are met when the script
             // runs.
@@ -130,13 +127,13 @@ fn flags_of_script(server: &Server, command: &Registered, from: ScriptIn, words:
     let may = |flag| said.contains(flag);
     let of_command = Flags::STALE.and(Flags::DENYOOM).and(Flags::WRITE).and(Flags::MAY_REPLICATE);
     let mut flags = command.spec.flags.without(of_command);
-    if !may(ScriptFlags::NO_WRITES) {
+    if !may(shebang::Flags::NO_WRITES) {
         flags = flags.and(Flags::WRITE);
     }
-    if !may(ScriptFlags::NO_WRITES) && !may(ScriptFlags::ALLOW_OOM) {
+    if !may(shebang::Flags::NO_WRITES) && !may(shebang::Flags::ALLOW_OOM) {
         flags = flags.and(Flags::DENYOOM);
     }
-    if may(ScriptFlags::ALLOW_STALE) { flags.and(Flags::STALE) } else { flags }
+    if may(shebang::Flags::ALLOW_STALE) { flags.and(Flags::STALE) } else { flags }
 }
 
 /// Whether a command runs a script whose text does not show all keys for certain.
@@ -168,6 +165,6 @@ pub fn prepare(server: &Server, command: &Registered, words: Words<'_>) {
     if matches!(command.spec.run, Run::Script(ScriptIn::Text))
         && server.scripts.known().by_source(words.get(1)).is_none()
     {
-        let _refused_later = command::learn_script(server, &TABLE, words.get(1), Origin::Evaluated);
+        let _refused_later = command::learn_script(server, &TABLE, words.get(1), ScriptOrigin::Evaluated);
     }
 }

@@ -19,13 +19,13 @@ use crate::{
     catalog::{CommandError, Denial, Flags, MembersAt, Outcome, Words},
     client::{
         session::{Replies, Session},
-        sweep::{Step, Sweep},
+        sweep::{Sweep, SweepProgress},
     },
     command::{self, Call, GaveUp, Log, Registered, Run, ShardAccess, TABLE},
     observe::invalidations,
     random,
     run::{
-        finish::{Measured, Ran},
+        finish::{FinishedCommand, Measured},
         gates, logging, script, serve, transaction,
     },
     shared::thread_state::ThreadState,
@@ -139,14 +139,14 @@ fn run_sweep_whole(call: &mut Call<'_, '_>, command: &'static Registered, sweep:
         let Some(id) = sweep.shard_to_visit(&call.server.keyspace) else { return };
         let shard = held.shard(id);
         shard.begin(sweep.db, now);
-        if step_sweep(command, sweep, shard) == Step::Done {
+        if step_sweep(command, sweep, shard) == SweepProgress::Done {
             return;
         }
     }
 }
 
 /// Does one bounded piece of a sweep on its current shard.
-pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut Shard) -> Step {
+pub fn step_sweep(command: &'static Registered, sweep: &mut Sweep, shard: &mut Shard) -> SweepProgress {
     let Run::EachShard { step, .. } = command.spec.run else {
         unreachable!("only commands that visit shards in turn are swept")
     };
@@ -230,7 +230,10 @@ pub fn answer(
     match is_offloaded {
         true => measured.end_offloaded(command, words, reply_bytes, thread),
         false => {
-            measured.finish(&Ran { command, words, session: call.session, reply_bytes, was_shown }, thread);
+            measured.finish(
+                &FinishedCommand { command, words, session: call.session, reply_bytes, was_shown },
+                thread,
+            );
         }
     }
     if out.len() > limit {

@@ -19,7 +19,7 @@ use crate::{
     catalog::{Flags, Words},
     client::{
         record::ClientRecord,
-        session::{Counts, Queue, Request, Session},
+        session::{Queue, Session, SessionRequest, TimeAccounting},
     },
     clock::Instant,
     command::{Registered, Run, Work},
@@ -137,7 +137,7 @@ impl Timer {
 /// The time for which a command holds its client back as its own work.
 fn rests(session: &Session) -> Option<u64> {
     match session.request.get() {
-        Some(Request::Sleep { millis, counts: Counts::AsWork }) => Some(millis),
+        Some(SessionRequest::Sleep { millis, counts: TimeAccounting::AsWork }) => Some(millis),
         _ => None,
     }
 }

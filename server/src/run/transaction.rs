@@ -10,7 +10,7 @@ use crate::{
     observe::invalidations,
     run::{
         command_lookup,
-        finish::{Measured, Ran},
+        finish::{FinishedCommand, Measured},
         step,
         timing::{self, Span},
     },
@@ -104,7 +104,7 @@ fn run_queued(
         error.write(reply);
     }
     let reply_bytes = reply.written_bytes() - start;
-    let ran = Ran { command, words, session: call.session, reply_bytes, was_shown: false };
+    let ran = FinishedCommand { command, words, session: call.session, reply_bytes, was_shown: false };
     measured.finish(&ran, call.thread);
     // HELLO may have changed the RESP version for the commands after it.
     reply.set_version(call.session.resp);

@@ -10,7 +10,7 @@
 //!         then waiting nodes are served: each a unit of its own under the same holds
 //! ```
 //!
-//! A unit that cannot run returns the reason ([`Ended`]) and has changed nothing. If it ran in place, the
+//! A unit that cannot run returns the reason ([`UnitEnd`]) and has changed nothing. If it ran in place, the
 //! command continues in its node. A node waits, takes further shards or is offloaded.
 //!
 //! Most shards are not observed. There `begin` and `end` each test one flag on the shard's hot cache line.
@@ -31,7 +31,7 @@ use crate::{
     client::{
         node::Job,
         record::Listens,
-        session::{Request, Session},
+        session::{Session, SessionRequest},
         waits::{Wait, Waiting},
     },
     command::{Call, GaveUp, Look, Method, Registered, ShardAccess, TABLE, Work},
@@ -77,7 +77,7 @@ pub struct Unit<'a> {
 ///
 /// Only `Ran` and `BetweenParts` change anything, with one exception: a waiting command may have become a
 /// consumer of its group.
-pub enum Ended {
+pub enum UnitEnd {
     /// It ran, and its reply is written. Or its user has lost the right to it, and that reply is written.
     Ran,
     /// Its client is killed, so nothing more of it runs.
@@ -97,7 +97,7 @@ pub enum Ended {
 /// The reason why a unit does not begin.
 enum Shut {
     /// It ends with this result.
-    Ended(Ended),
+    Ended(UnitEnd),
     /// The reply is that its user has lost the right to it.
     Denied(Denial),
     /// The reply is that the server is loading.
@@ -107,23 +107,23 @@ enum Shut {
 impl From<Closed> for Shut {
     fn from(closed: Closed) -> Self {
         match closed {
-            Closed::Killed => Shut::Ended(Ended::Killed),
-            Closed::Paused => Shut::Ended(Ended::Paused),
+            Closed::Killed => Shut::Ended(UnitEnd::Killed),
+            Closed::Paused => Shut::Ended(UnitEnd::Paused),
             Closed::Denied(denial) => Shut::Denied(denial),
             Closed::Loading => Shut::Loading,
         }
     }
 }
 
-impl From<GaveUp> for Ended {
+impl From<GaveUp> for UnitEnd {
     fn from(gave_up: GaveUp) -> Self {
         match gave_up {
-            GaveUp::BetweenParts => Ended::BetweenParts,
-            GaveUp::Needs(route) => Ended::Needs(route),
-            GaveUp::Waits(wait) => Ended::Waits(wait),
-            GaveUp::TooLong => Ended::TooLong(Method::Held),
-            GaveUp::TooMuch => Ended::TooLong(Method::Pinned),
-            GaveUp::Ending => Ended::Paused,
+            GaveUp::BetweenParts => UnitEnd::BetweenParts,
+            GaveUp::Needs(route) => UnitEnd::Needs(route),
+            GaveUp::Waits(wait) => UnitEnd::Waits(wait),
+            GaveUp::TooLong => UnitEnd::TooLong(Method::Held),
+            GaveUp::TooMuch => UnitEnd::TooLong(Method::Pinned),
+            GaveUp::Ending => UnitEnd::Paused,
         }
     }
 }
@@ -138,26 +138,26 @@ pub fn run(
     held: &mut Held<'_, Job>,
     out: &mut Vec<u8>,
     thread: &mut ThreadState,
-) -> Ended {
+) -> UnitEnd {
     let now = match begin(unit, session, held, thread.server()) {
         Ok(now) => now,
         Err(Shut::Ended(ended)) => return ended,
         Err(Shut::Denied(denial)) => {
             step::refuse_denied(unit.command, denial, unit.words, session, out, thread);
-            return Ended::Ran;
+            return UnitEnd::Ran;
         }
         Err(Shut::Loading) => {
             let start = out.len();
             step::refuse(&gates::LOADING, session, out, thread);
             session.drop_unwanted(start, out);
-            return Ended::Ran;
+            return UnitEnd::Ran;
         }
     };
     if unit.is_served {
         return body(unit, session, held, now, out, thread);
     }
     if (unit.wants_lane || route::needs_lane(thread.server(), session, unit.command)) && !held.try_lane() {
-        return Ended::Needs(Route::new(held.ids().into()).through_lane());
+        return UnitEnd::Needs(Route::new(held.ids().into()).through_lane());
     }
     if gates::is_observed(held)
         && gates::has_lines(held)
@@ -165,7 +165,7 @@ pub fn run(
         && let Some(route) =
             blocking::further_shards(thread.server(), session, unit.command, unit.words, held)
     {
-        return Ended::Needs(route);
+        return UnitEnd::Needs(route);
     }
     let ended = body(unit, session, held, now, out, thread);
     // The result does not matter here: keys that expired meanwhile are changes, too.
@@ -173,7 +173,7 @@ pub fn run(
     thread.charge(session);
     if session.record.listens(Listens::ToTopics) {
         // An event may be for the client itself. It comes directly after the reply.
-        session.ask(Request::ReadNotifications);
+        session.ask(SessionRequest::ReadNotifications);
     }
     ended
 }
@@ -194,7 +194,7 @@ fn begin(
             && command_lookup::may_write(server, session, command, words)
             && let Some(pinned) = blocking::pinned_key(server, session, command, words, held)
         {
-            return Err(Shut::Ended(Ended::Waits(Box::new(blocking::wait_for_unpinning(pinned)))));
+            return Err(Shut::Ended(UnitEnd::Waits(Box::new(blocking::wait_for_unpinning(pinned)))));
         }
     }
     Ok(now)
@@ -207,13 +207,13 @@ fn body(
     now: Millis,
     out: &mut Vec<u8>,
     thread: &mut ThreadState,
-) -> Ended {
+) -> UnitEnd {
     let Unit { command, words, first, routed, is_fetched, was_shown, is_in_place, budget, .. } = *unit;
     if gates::is_saving(held)
         && thread.serves_sockets()
         && blocking::must_save_much(thread.server(), session, command, words, held)
     {
-        return Ended::TooLong(Method::Held);
+        return UnitEnd::TooLong(Method::Held);
     }
     let mut look = Look::at_held(held, session.db, now);
     let router = thread.server().keyspace.router();
@@ -221,9 +221,9 @@ fn body(
         match command.spec.work {
             // Not all keys of a roaming command could be pinned.
             Work::Grows { method: Method::Pinned, .. } if !route::roams(command, words) => {
-                return Ended::TooLong(Method::Pinned);
+                return UnitEnd::TooLong(Method::Pinned);
             }
-            _ if thread.serves_sockets() => return Ended::TooLong(Method::Held),
+            _ if thread.serves_sockets() => return UnitEnd::TooLong(Method::Held),
             _ => {}
         }
     }
@@ -248,9 +248,9 @@ fn body(
         if is_in_place {
             forget_lookups(held);
         }
-        return Ended::Waits(wait);
+        return UnitEnd::Waits(wait);
     }
-    Ended::Ran
+    UnitEnd::Ran
 }
 
 /// Ends a unit while its shards are held.
@@ -280,9 +280,13 @@ impl Job {
         self.n_replied_bytes = self.reply.len();
         let span = self.is_timed.then(|| Span::begin(thread));
         match self.run_next(true, &Budget::of_batch(), held, thread) {
-            Ended::Ran => self.ran(span, thread),
-            Ended::Killed => self.n_run = self.commands.len(),
-            Ended::Paused | Ended::Waits(_) | Ended::Needs(_) | Ended::BetweenParts | Ended::TooLong(_) => {}
+            UnitEnd::Ran => self.ran(span, thread),
+            UnitEnd::Killed => self.n_run = self.commands.len(),
+            UnitEnd::Paused
+            | UnitEnd::Waits(_)
+            | UnitEnd::Needs(_)
+            | UnitEnd::BetweenParts
+            | UnitEnd::TooLong(_) => {}
         }
     }
 
@@ -293,7 +297,7 @@ impl Job {
         budget: &Budget,
         held: &mut Held<'_, Job>,
         thread: &mut ThreadState,
-    ) -> Ended {
+    ) -> UnitEnd {
         let Job { session, requests, commands, routed, n_run, was_shown, reply, now, .. } = self;
         let delegated = commands[*n_run];
         requests.handing_over(*n_run, |words| {

@@ -66,11 +66,11 @@ pub struct Chunk {
     /// The number of commands in the chunk that need not run.
     pub n_skipped: u64,
     /// The end of the last chunk. `Ok` is the end of the file, an error the reason why the rest cannot run.
-    pub end: Option<Result<(), Stopped>>,
+    pub end: Option<Result<(), ReplayFailure>>,
 }
 
 /// Why commands of a file cannot be run.
-pub enum Stopped {
+pub enum ReplayFailure {
     /// The file is broken.
     Broken(Broken),
     /// A unit contains no command, or one that cannot run. `at` is the offset of the unit.
@@ -95,23 +95,23 @@ struct Logged {
 
 /// The numbers of commands that have run and that have failed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub struct ReplayCounts {
     pub n_run: u64,
     pub n_failed: u64,
 }
 
-impl Counts {
-    pub fn add(&mut self, other: Counts) {
+impl ReplayCounts {
+    pub fn add(&mut self, other: ReplayCounts) {
         self.n_run += other.n_run;
         self.n_failed += other.n_failed;
     }
 }
 
-type Ran = Result<Counts, Stopped>;
+type ReplayResult = Result<ReplayCounts, ReplayFailure>;
 
 impl Chunk {
     /// Reads a chunk into the memory of this one. `db` is the selected database before and after it.
-    pub fn read(mut self, reader: &mut Reader<File>, db: &mut Db, parts: &Parts) -> Self {
+    pub fn read(mut self, reader: &mut Reader<File>, db: &mut Db, parts: &ShardDivision) -> Self {
         self.clear();
         while self.bytes.len() < CHUNK_BYTES && self.commands.len() < CHUNK_COMMANDS {
             match reader.next_units() {
@@ -125,11 +125,11 @@ impl Chunk {
                     let start = self.bytes.len();
                     reader.move_units(&mut self.bytes);
                     if let Err(why) = self.parse(start, at, db, parts) {
-                        self.end = Some(Err(Stopped::AtCommand { at, why }));
+                        self.end = Some(Err(ReplayFailure::AtCommand { at, why }));
                     }
                 }
                 Ok(None) => self.end = Some(Ok(())),
-                Err(broken) => self.end = Some(Err(Stopped::Broken(broken))),
+                Err(broken) => self.end = Some(Err(ReplayFailure::Broken(broken))),
             }
             if self.end.is_some() {
                 break;
@@ -163,7 +163,7 @@ impl Chunk {
     }
 
     /// Parses the units from `start` on. They begin at offset `at` of the file.
-    fn parse(&mut self, start: usize, at: u64, db: &mut Db, parts: &Parts) -> Result<(), String> {
+    fn parse(&mut self, start: usize, at: u64, db: &mut Db, parts: &ShardDivision) -> Result<(), String> {
         let limits = Limits { max_bulk_bytes: u64::MAX, authenticated: true };
         let mut parser = RequestParser::new(limits);
         let mut next = start;
@@ -220,10 +220,10 @@ impl Chunk {
         ids: &[ShardId],
         record: &Arc<ClientRecord>,
         worker: &mut Worker<Job>,
-    ) -> Ran {
+    ) -> ReplayResult {
         let origin = Origin { thread: worker.thread.index, slot: 0 };
         let mut session = Session::new(Arc::clone(record), origin);
-        let (mut counts, mut rest) = (Counts::default(), commands);
+        let (mut counts, mut rest) = (ReplayCounts::default(), commands);
         while !rest.is_empty() {
             let ran = worker.with_shards(ids, |held, thread| {
                 let began = Instant::now();
@@ -255,7 +255,7 @@ impl Chunk {
             match ran {
                 None => thread::sleep(BUSY),
                 Some(Ok(ran)) => ran?,
-                Some(Err(_)) => return Err(Stopped::Panicked),
+                Some(Err(_)) => return Err(ReplayFailure::Panicked),
             }
         }
         Ok(counts)
@@ -280,8 +280,8 @@ impl Chunk {
         session: &mut Session,
         held: &mut Held<'_, Job>,
         thread: &ThreadState,
-    ) -> Ran {
-        let (mut counts, mut out) = (Counts::default(), Vec::new());
+    ) -> ReplayResult {
+        let (mut counts, mut out) = (ReplayCounts::default(), Vec::new());
         for &index in group {
             let Logged { command, db, at, ref bytes, ref args, first, .. } = self.commands[index as usize];
             let all = self.long.as_ref().map_or(&self.bytes[..], Handover::bytes);
@@ -299,7 +299,7 @@ impl Chunk {
             };
             if call.must_run_again() || matches!(&outcome, Err(error) if error.is_too_much()) {
                 let why = format!("'{}' cannot be run here", command.full_name);
-                return Err(Stopped::AtCommand { at, why });
+                return Err(ReplayFailure::AtCommand { at, why });
             }
             counts.n_run += 1;
             counts.n_failed += u64::from(outcome.is_err() || out.first() == Some(&b'-'));
@@ -346,7 +346,7 @@ fn forget_changes(held: &mut Held<'_, Job>) {
 }
 
 /// The division of the shards among threads.
-pub struct Parts {
+pub struct ShardDivision {
     router: Router,
     n_dbs: u32,
     /// The shards of each part.
@@ -354,7 +354,7 @@ pub struct Parts {
     all: Vec<ShardId>,
 }
 
-impl Parts {
+impl ShardDivision {
     /// Makes one part for each core. There are at most as many parts as heavy-work threads or shards.
     pub fn new(server: &Server) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -363,7 +363,7 @@ impl Parts {
         let of_part = |part: usize| all.iter().copied().skip(part).step_by(n_parts).collect();
         let ids = (0..n_parts).map(of_part).collect();
         let n_dbs = server.keyspace.n_dbs() as u32;
-        Parts { router: *server.keyspace.router(), n_dbs, ids, all }
+        ShardDivision { router: *server.keyspace.router(), n_dbs, ids, all }
     }
 
     fn database(&self, number: &[u8]) -> Option<Db> {
@@ -400,23 +400,23 @@ pub struct Crew<'w> {
     server: &'static Server,
     pub worker: &'w mut Worker<Job>,
     record: Arc<ClientRecord>,
-    pub parts: Parts,
+    pub parts: ShardDivision,
     /// Receives the results of the shares in progress.
-    under_way: Option<Receiver<Ran>>,
-    pub counts: Counts,
+    under_way: Option<Receiver<ReplayResult>>,
+    pub counts: ReplayCounts,
 }
 
 impl<'w> Crew<'w> {
     pub fn new(server: &'static Server, worker: &'w mut Worker<Job>, record: Arc<ClientRecord>) -> Self {
-        let parts = Parts::new(server);
-        Crew { server, worker, record, parts, under_way: None, counts: Counts::default() }
+        let parts = ShardDivision::new(server);
+        Crew { server, worker, record, parts, under_way: None, counts: ReplayCounts::default() }
     }
 
     /// Runs a chunk. The last row may still be in progress when this returns.
     ///
     /// # Errors
     /// The reason why it cannot run. Nothing is in progress then.
-    pub fn run(&mut self, chunk: &Arc<Chunk>) -> Result<(), Stopped> {
+    pub fn run(&mut self, chunk: &Arc<Chunk>) -> Result<(), ReplayFailure> {
         self.counts.n_run += chunk.n_skipped;
         for (can_be_shared, row) in chunk.rows() {
             self.await_others()?;
@@ -457,7 +457,7 @@ impl<'w> Crew<'w> {
     ///
     /// # Errors
     /// The reason why a share could not run.
-    pub fn await_others(&mut self) -> Result<(), Stopped> {
+    pub fn await_others(&mut self) -> Result<(), ReplayFailure> {
         let Some(under_way) = self.under_way.take() else { return Ok(()) };
         while let Some(share) = self.server.loading.take_share() {
             share(self.worker);
@@ -473,7 +473,7 @@ impl<'w> Crew<'w> {
         }
         match stopped {
             Some(why) => Err(why),
-            None if n_done < self.parts.ids.len() => Err(Stopped::Panicked),
+            None if n_done < self.parts.ids.len() => Err(ReplayFailure::Panicked),
             None => Ok(()),
         }
     }

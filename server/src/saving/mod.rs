@@ -4,6 +4,7 @@ mod chunks;
 mod logger;
 mod replay;
 mod saver;
+mod snapshot_output;
 
 pub use logger::run_logger;
 pub use replay::{FoundAof, Then, replay};

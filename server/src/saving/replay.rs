@@ -25,22 +25,24 @@ use braid_storage::{
     entry::{db::Db, time::Millis},
     keyspace::shard::saving::Form,
     observers::record,
-    rdb::file::{SnapshotOptions, SnapshotWriter},
     sync::coordinator::{Held, Worker},
 };
 
-use super::chunks::{Chunk, Counts, Crew, Stopped};
+use super::{
+    chunks::{Chunk, Crew, ReplayCounts, ReplayFailure},
+    snapshot_output::{begin_commands, begin_snapshot},
+};
 use crate::{
     client::{
         id::{ClientId, Endpoint, Origin},
         node::Job,
         record::ClientRecord,
     },
-    clock::{Clock, Instant},
+    clock::Instant,
     command,
     durability::Durability,
     notice,
-    persist::{self, CommandsWriter, EntriesWriter, Purpose, litter},
+    persist::{self, EntriesWriter, Purpose, litter},
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
@@ -160,19 +162,13 @@ impl FoundAof {
     fn begin_from_nothing(&mut self, server: &Server) -> Result<(), ReplayError> {
         let config = server.config.load();
         if !config.aof_use_rdb_preamble {
-            let now = config.aof_timestamp_enabled.then(Clock::system_seconds);
             return self.begin(Form::Commands, |base| {
-                EntriesWriter::Commands(CommandsWriter::new(File::create(base)?, now)).finish().map(|_| ())
+                let commands = begin_commands(File::create(base)?, &config);
+                EntriesWriter::Commands(commands).finish().map(|_| ())
             });
         }
         self.begin(Form::Snapshot, |base| {
-            let options = SnapshotOptions {
-                has_field_deadlines: false,
-                checksum: config.rdbchecksum,
-                compress: config.rdbcompression,
-            };
-            let mut writer = SnapshotWriter::new(File::create(base)?, options);
-            persist::write_facts(&mut writer, Purpose::Base, server)?;
+            let writer = begin_snapshot(File::create(base)?, Purpose::Base, false, &config, server)?;
             writer.finish().map(|_| ())
         })
     }
@@ -338,7 +334,7 @@ impl<'w> Replay<'w> {
             end = self.replay(&path, 0, is_last)?;
             end.offset = end.offset.max(before);
         }
-        let Counts { n_run, n_failed } = self.crew.counts;
+        let ReplayCounts { n_run, n_failed } = self.crew.counts;
         if n_failed > 0 {
             warning!(
                 "{n_failed} of {n_run} commands of the append-only file have failed, as they may have when they were logged"
@@ -381,7 +377,7 @@ impl<'w> Replay<'w> {
             match &chunk.end {
                 None => {}
                 Some(Ok(())) => break,
-                Some(Err(Stopped::Broken(Broken::Torn { at }))) if is_last => {
+                Some(Err(ReplayFailure::Broken(Broken::Torn { at }))) if is_last => {
                     self.accept_torn(path, *at, n_bytes)?;
                     let offset = reader.stream_offset().unwrap_or(0);
                     return Ok(End { n_bytes: *at, previous: reader.previous_sum(), offset });
@@ -420,17 +416,17 @@ impl<'w> Replay<'w> {
         Ok(())
     }
 
-    fn advise(&self, path: &Path, stopped: &Stopped) -> String {
+    fn advise(&self, path: &Path, stopped: &ReplayFailure) -> String {
         match stopped {
-            Stopped::Broken(broken) => format!(
+            ReplayFailure::Broken(broken) => format!(
                 "Bad file format reading the append only file: it {broken}. Nothing is served from it: what is behind may build on what is lost. Put another copy of {} in its \
                  place, or make a copy and run 'braid-server --check-aof --fix {}', which says what would be lost and asks before \
                  it cuts",
                 path.display(),
                 self.checked.display()
             ),
-            Stopped::AtCommand { at, why } => format!("at byte {at}: {why}"),
-            Stopped::Panicked => "a command of it panicked".to_owned(),
+            ReplayFailure::AtCommand { at, why } => format!("at byte {at}: {why}"),
+            ReplayFailure::Panicked => "a command of it panicked".to_owned(),
         }
     }
 

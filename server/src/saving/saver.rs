@@ -12,9 +12,9 @@
 //! its end, so that no shard is left saving. Its results are then discarded.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     fs::{self, File},
-    io,
+    io::{self, Write},
     os::unix::fs::FileExt,
     path::Path,
     sync::{
@@ -37,16 +37,12 @@ use braid_journal::{
 use braid_protocol::reply::Reply;
 use braid_storage::{
     entry::{EntryBox, db::Db, time::Millis},
-    keyspace::{
-        DatabaseCounts,
-        shard::saving::{Form, Uses},
-    },
+    keyspace::shard::saving::{Form, Uses},
     memory::{allocator, reclaim},
     observers::{
         record,
         snapshot::{FlushedPart, Parts, PinnedPart, SaveStep},
     },
-    rdb::file::{SnapshotOptions, SnapshotWriter},
     sync::{
         coordinator::{Held, Route, Weight, Worker},
         executor::Node,
@@ -55,6 +51,7 @@ use braid_storage::{
 };
 use mio::{Events, Poll};
 
+use super::snapshot_output::Snapshot;
 use crate::{
     catalog::CommandError,
     client::{
@@ -63,18 +60,18 @@ use crate::{
         record::ClientRecord,
         session::{LogBegun, Reloading, SaveOrder, Session},
     },
-    clock::{Clock, Instant},
+    clock::Instant,
     command,
     config::Config,
     durability::Durability,
     notice,
-    persist::{self, CommandsWriter, EntriesWriter, Loaded, Purpose, litter},
+    persist::{self, Loaded, Purpose, litter},
     run::unit,
     saving::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     scripting::functions::Existing,
     shared::{
         mail::Mail,
-        saves::{Order, WalkStep},
+        saves::{PendingSave, WalkStep},
         server::Server,
         thread_state::ThreadState,
     },
@@ -133,7 +130,7 @@ struct Saver {
     /// The node that takes all shards. Absent while it does.
     node: Option<Box<Node<Job>>>,
     /// The commands that wait for a snapshot, in order.
-    orders: VecDeque<Order>,
+    orders: VecDeque<PendingSave>,
     /// The order in progress.
     fulfilling: Option<SaveOrder>,
     /// The round of the last order to end the server.
@@ -159,6 +156,10 @@ struct Begun {
     /// The session for which it was begun shares this until its command has run.
     wanted: Arc<()>,
 }
+
+/// The snapshot to which a walk writes, and the representation of uses in it. If absent, the walk makes the
+/// shards give up.
+type Destination<'a, W> = Option<(&'a mut Snapshot<W>, &'a Uses)>;
 
 /// The reason why there is no snapshot.
 enum Failure {
@@ -468,13 +469,13 @@ impl Saver {
             if is_logged { Ok(Folder::at(folder)) } else { Folder::locked(folder, &config.appendfilename) };
         let files = files.map(|folder| server.durability.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
-        let created = files
-            .and_then(|files| Ok((files, Snapshot::create(&path, Purpose::Base, &cut, &config, server)?)));
+        let created =
+            files.and_then(|files| Ok((files, create_file(&path, Purpose::Base, &cut, &config, server)?)));
         let written = self.check_marks().and(created).and_then(|(mut files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
             let is_well = server.durability.faults().check(Operation::Base);
             is_well.map_err(|error| Failure::Io("writing", error))?;
-            let n_bytes = snapshot.finish_file()?;
+            let n_bytes = finish_file(snapshot)?;
             // The thread that syncs is working on the cut, if it has not passed it.
             let was_cut = loop {
                 match server.durability.aof.was_cut(n_cuts) {
@@ -502,8 +503,7 @@ impl Saver {
             ended.map_err(|error| Failure::Io("naming it in the manifest", error))
         });
         if written.is_err() {
-            // No shard is left saving: the next snapshot begins from nothing.
-            let _ = self.walk(None);
+            self.give_up_walk();
             let _ = fs::remove_file(&path);
         }
         written
@@ -586,7 +586,7 @@ impl Saver {
     }
 
     /// Fulfils the order of a command.
-    fn fulfil(&mut self, Order { what, round, node }: Order) {
+    fn fulfil(&mut self, PendingSave { what, round, node }: PendingSave) {
         let refusal = match what {
             SaveOrder::BeginLog => return self.begin_log_for(node),
             SaveOrder::EndLog => {
@@ -628,7 +628,7 @@ impl Saver {
             return server.stop();
         }
         self.read_orders();
-        let is_another = |order: &Order| order.what.is_shutdown() && order.round == round;
+        let is_another = |order: &PendingSave| order.what.is_shutdown() && order.round == round;
         let others = if ending.is_called_off(round) {
             warning!("The end of the server was called off");
             let (others, orders) = std::mem::take(&mut self.orders).into_iter().partition(is_another);
@@ -877,17 +877,18 @@ impl Saver {
         let path = config.dir.join(format!("temp-{}.rdb", std::process::id()));
         let written = self
             .check_marks()
-            .and_then(|()| Snapshot::create(&path, Purpose::Snapshot, &cut, &config, server))
+            .and_then(|()| create_file(&path, Purpose::Snapshot, &cut, &config, server))
             .and_then(|mut snapshot| {
                 self.walk(Some((&mut snapshot, &uses)))?;
                 if self.would_bring_back() {
                     return Err(Failure::GivenUp);
                 }
-                snapshot.finish(&path, &name, &config.dir)
+                let n_bytes = finish_file(snapshot)?;
+                install_file(&path, &name, &config.dir)?;
+                Ok(n_bytes)
             });
         if written.is_err() {
-            // No shard is left saving: the next snapshot begins from nothing.
-            let _ = self.walk(None);
+            self.give_up_walk();
             let _ = fs::remove_file(&path);
         }
         server.durability.end_snapshot();
@@ -937,11 +938,16 @@ impl Saver {
         }
     }
 
+    /// Leaves no shard saving: the next snapshot begins from nothing.
+    fn give_up_walk(&mut self) {
+        let _ = self.walk::<io::Sink>(None);
+    }
+
     /// Visits all shards until none has more to give. Writes their results, or makes them give up if `to` is
     /// `None`.
-    fn walk(&mut self, mut to: Option<(&mut Snapshot, &Uses)>) -> Result<(), Failure> {
+    fn walk<W: Write>(&mut self, mut to: Destination<'_, W>) -> Result<(), Failure> {
         let is_hurried = to.is_none() || self.is_last();
-        let mut pace = Pace::new(is_hurried);
+        let mut pace = Throttle::new(is_hurried);
         let mut walk = Walk::new(self.server, to.is_none());
         let ended = self.walk_on(&mut walk, &mut to, &mut pace);
         // Whatever has failed, the steps of other threads come back here with the values that they have
@@ -950,7 +956,7 @@ impl Saver {
             match self.server.saves.taken.pop() {
                 Some(mut step) => {
                     walk.idle.push_back(step.thread);
-                    let _: Result<(), Failure> = self.take_parts(&mut step.parts, &mut None);
+                    let _: Result<(), Failure> = self.take_parts::<W>(&mut step.parts, &mut None);
                 }
                 None => self.sleep(LOOK_EVERY, false),
             }
@@ -965,11 +971,11 @@ impl Saver {
         Ok(())
     }
 
-    fn walk_on(
+    fn walk_on<W: Write>(
         &mut self,
         walk: &mut Walk,
-        to: &mut Option<(&mut Snapshot, &Uses)>,
-        pace: &mut Pace,
+        to: &mut Destination<'_, W>,
+        pace: &mut Throttle,
     ) -> Result<(), Failure> {
         while !walk.is_over() {
             self.take_early(to, pace)?;
@@ -1083,10 +1089,10 @@ impl Saver {
 
     /// Writes early values: a part if there are few. While new ones keep the queue above
     /// [`EARLY_BYTES_MANY`], it writes more.
-    fn take_early(
+    fn take_early<W: Write>(
         &mut self,
-        to: &mut Option<(&mut Snapshot, &Uses)>,
-        pace: &mut Pace,
+        to: &mut Destination<'_, W>,
+        pace: &mut Throttle,
     ) -> Result<(), Failure> {
         let early = self.server.keyspace.early();
         let mut n_bytes = 0;
@@ -1155,7 +1161,7 @@ impl Saver {
     }
 
     /// Takes all orders of this kind out of their turn.
-    fn take_orders(&mut self, what: SaveOrder) -> VecDeque<Order> {
+    fn take_orders(&mut self, what: SaveOrder) -> VecDeque<PendingSave> {
         let orders = std::mem::take(&mut self.orders);
         let (taken, others) = orders.into_iter().partition(|order| order.what == what);
         self.orders = others;
@@ -1181,15 +1187,15 @@ impl Saver {
     }
 
     /// Writes the results of a step and unpins values. Keeps memory to be used again.
-    fn take_parts(
+    fn take_parts<W: Write>(
         &mut self,
         parts: &mut Parts,
-        to: &mut Option<(&mut Snapshot, &Uses)>,
+        to: &mut Destination<'_, W>,
     ) -> Result<(), Failure> {
         let Parts { encoded, pinned, removed, flushed, .. } = std::mem::take(parts);
         let mut result = Ok(());
         // Whatever fails, pinned values must be unpinned, or their writers would wait for ever.
-        let mut write = |write: &mut dyn FnMut(&mut Snapshot, &Uses) -> io::Result<()>| {
+        let mut write = |write: &mut dyn FnMut(&mut Snapshot<W>, &Uses) -> io::Result<()>| {
             if let Some((snapshot, uses)) = to
                 && result.is_ok()
             {
@@ -1311,7 +1317,7 @@ impl Walk {
 
 /// Keeps the saver from taking a core that other threads want. It rests after some work, but not while cores
 /// are idle.
-struct Pace {
+struct Throttle {
     /// It does not rest at all: the server stops, or there is nothing to write.
     is_hurried: bool,
     began: Instant,
@@ -1320,7 +1326,7 @@ struct Pace {
     n_cores: usize,
 }
 
-impl Pace {
+impl Throttle {
     fn new(is_hurried: bool) -> Self {
         Self {
             is_hurried,
@@ -1360,99 +1366,32 @@ impl Pace {
     }
 }
 
-/// A file that is being written.
-struct Snapshot {
-    writer: EntriesWriter,
-    form: Form,
-    /// The database of the last entry.
-    db: Option<Db>,
-    /// Approximate sizes of the databases of which no entry is written yet.
-    sizes: HashMap<Db, DatabaseCounts>,
-    server: &'static Server,
-}
-
-impl Snapshot {
-    fn create(
-        path: &Path,
-        purpose: Purpose,
-        cut: &Cut,
-        config: &Config,
-        server: &'static Server,
-    ) -> Result<Self, Failure> {
-        let begin = || -> io::Result<EntriesWriter> {
-            let file = File::create(path)?;
-            litter::lock(&file);
-            let mut writer = match cut.form {
-                Form::Snapshot => {
-                    EntriesWriter::Snapshot(begin_snapshot(file, purpose, cut, config, server)?)
-                }
-                Form::Commands => EntriesWriter::Commands(begin_commands(file, config)),
-            };
-            cut.libraries.iter().try_for_each(|code| writer.write_library(code))?;
-            Ok(writer)
-        };
-        let writer = begin().map_err(|error| Failure::Io("opening its temporary file", error))?;
-        let sizes = server.keyspace.databases().into_iter().collect();
-        Ok(Snapshot { writer, form: cut.form, db: None, sizes, server })
-    }
-
-    fn add(&mut self, db: Db, entries: &[u8], n_keys: u64) -> io::Result<()> {
-        if self.db != Some(db) {
-            self.writer.select(db)?;
-            self.db = Some(db);
-            if let Some(counts) = self.sizes.remove(&db) {
-                self.writer.sizes(counts.n_keys, counts.n_deadlines)?;
-            }
-        }
-        self.writer.entries(entries)?;
-        self.server.saves.n_keys_written.fetch_add(n_keys, Relaxed);
-        Ok(())
-    }
-
-    fn add_entry(&mut self, db: Db, entry: &EntryBox, uses: &Uses) -> io::Result<()> {
-        let mut encoded = Vec::new();
-        match uses.encode(self.form, &mut encoded, entry.as_ref(), self.server.clock.now()) {
-            true => self.add(db, &encoded, 1),
-            false => Ok(()),
-        }
-    }
-
-    /// Ends the file and syncs it. Returns its length in bytes.
-    fn finish_file(self) -> Result<u64, Failure> {
-        let (file, n_bytes) = self.writer.finish().map_err(|error| Failure::Io("writing", error))?;
-        file.sync_all().map_err(|error| Failure::Io("syncing its temporary file", error))?;
-        Ok(n_bytes)
-    }
-
-    /// Replaces the file that is loaded at the start with this one. Returns its length in bytes.
-    fn finish(self, path: &Path, name: &Path, folder: &Path) -> Result<u64, Failure> {
-        let fail = |what| move |error| Failure::Io(what, error);
-        let n_bytes = self.finish_file()?;
-        fs::rename(path, name).map_err(fail("renaming its temporary file"))?;
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail("syncing its folder"))?;
-        Ok(n_bytes)
-    }
-}
-
-/// Begins a file that redis-server reads as a snapshot, with facts about it.
-fn begin_snapshot(
-    file: File,
+/// Begins a file.
+fn create_file(
+    path: &Path,
     purpose: Purpose,
     cut: &Cut,
     config: &Config,
-    server: &Server,
-) -> io::Result<SnapshotWriter<File>> {
-    let options = SnapshotOptions {
-        has_field_deadlines: cut.has_field_deadlines,
-        checksum: config.rdbchecksum,
-        compress: config.rdbcompression,
+    server: &'static Server,
+) -> Result<Snapshot<File>, Failure> {
+    let begin = || {
+        let file = File::create(path)?;
+        litter::lock(&file);
+        Snapshot::begin(file, purpose, cut, config, server)
     };
-    let mut writer = SnapshotWriter::new(file, options);
-    persist::write_facts(&mut writer, purpose, server)?;
-    Ok(writer)
+    begin().map_err(|error| Failure::Io("opening its temporary file", error))
 }
 
-/// Begins a file of commands.
-fn begin_commands(file: File, config: &Config) -> CommandsWriter {
-    CommandsWriter::new(file, config.aof_timestamp_enabled.then(Clock::system_seconds))
+/// Ends a file and syncs it. Returns its length in bytes.
+fn finish_file(snapshot: Snapshot<File>) -> Result<u64, Failure> {
+    let (file, n_bytes) = snapshot.finish().map_err(|error| Failure::Io("writing", error))?;
+    file.sync_all().map_err(|error| Failure::Io("syncing its temporary file", error))?;
+    Ok(n_bytes)
+}
+
+/// Replaces the file that is loaded at the start with a finished one.
+fn install_file(path: &Path, name: &Path, folder: &Path) -> Result<(), Failure> {
+    let fail = |what| move |error| Failure::Io(what, error);
+    fs::rename(path, name).map_err(fail("renaming its temporary file"))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail("syncing its folder"))
 }

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use braid_script::{Engine, Flavour, Handle, Host, LoadError};
 
-use crate::scripting::running_scripts::{self, Program, Running};
+use crate::scripting::running_scripts::{self, Program, RunningScript};
 
 /// A function.
 pub struct Function {
@@ -275,7 +275,7 @@ thread_local! {
 
 /// Collects a little of the functions' garbage in the thread's Lua, if there is one. Returns whether there is
 /// more.
-pub fn collect_some(seen: &Running) -> bool {
+pub fn collect_some(seen: &RunningScript) -> bool {
     FUNCTIONS.with_borrow_mut(|functions| {
         functions.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, true))
     })

@@ -103,7 +103,7 @@ const STEPS_AT_A_TIME: usize = 16;
 
 /// Collects a little in a thread's Lua if it owes that. Returns whether there is more, and publishes its
 /// memory.
-pub fn collect_some(engine: &mut Engine, seen: &Running, of_functions: bool) -> bool {
+pub fn collect_some(engine: &mut Engine, seen: &RunningScript, of_functions: bool) -> bool {
     if !engine.owes_collection() {
         return false;
     }
@@ -116,7 +116,7 @@ pub fn collect_some(engine: &mut Engine, seen: &Running, of_functions: bool) -> 
 ///
 /// Short programs are not seen: it is written at the engine's first check.
 #[derive(Default)]
-pub struct Running {
+pub struct RunningScript {
     /// The time of its first check, in milliseconds of uptime plus one. It is 0 if none runs.
     seen_at: AtomicU64,
     is_function: AtomicBool,
@@ -128,7 +128,7 @@ pub struct Running {
     lua_bytes: [AtomicU64; 2],
 }
 
-impl Running {
+impl RunningScript {
     /// Records that a program is running and continues.
     pub fn goes_on<'w>(
         &self,

@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use crate::{
     random,
-    scripting::running_scripts::{self, Program, Running},
+    scripting::running_scripts::{self, Program, RunningScript},
 };
 
 /// The maximum of remembered scripts from EVAL, as in Redis 7.4. Beyond it the least recently run one is
@@ -68,7 +68,7 @@ impl Script {
 
 /// The origin of a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum ScriptOrigin {
     /// EVAL: it may be forgotten.
     Evaluated,
     /// SCRIPT LOAD: it stays.
@@ -204,12 +204,12 @@ impl Scripts {
         &self,
         source: &[u8],
         make: impl FnOnce() -> Program,
-        origin: Origin,
+        origin: ScriptOrigin,
         uptime_millis: u64,
     ) -> Arc<Script> {
         let mut n_scripts = self.writer.lock().expect("nobody panics with it");
         if let Some(script) = self.known.load().by_source(source) {
-            script.is_loaded.fetch_or(origin == Origin::Loaded, Ordering::Relaxed);
+            script.is_loaded.fetch_or(origin == ScriptOrigin::Loaded, Ordering::Relaxed);
             return Arc::clone(script);
         }
         *n_scripts += 1;
@@ -218,7 +218,7 @@ impl Scripts {
             sha: sha1_hex(source),
             source: source.into(),
             program: make(),
-            is_loaded: AtomicBool::new(origin == Origin::Loaded),
+            is_loaded: AtomicBool::new(origin == ScriptOrigin::Loaded),
             ran_at: AtomicU64::new(uptime_millis),
         });
         let mut known = Known::clone(&self.known.load());
@@ -329,7 +329,7 @@ pub fn with_thread_scripts<R>(work: impl FnOnce(&mut ThreadScripts) -> R) -> R {
 
 /// Collects a little of the scripts' garbage in the thread's Lua, if there is one. Returns whether there is
 /// more.
-pub fn collect_some(seen: &Running) -> bool {
+pub fn collect_some(seen: &RunningScript) -> bool {
     SCRIPTS.with_borrow_mut(|scripts| {
         scripts.as_mut().is_some_and(|own| running_scripts::collect_some(&mut own.engine, seen, false))
     })

@@ -15,9 +15,9 @@ pub struct Recorded {
 
 /// The changes of all threads. Those of a key are in the order in which they were made.
 #[derive(Default)]
-pub struct Recorder(pub SegQueue<Recorded>);
+pub struct RecordedChanges(pub SegQueue<Recorded>);
 
-impl Recorder {
+impl RecordedChanges {
     /// Takes the changes recorded since the last call.
     pub fn take(&self) -> Vec<Recorded> {
         std::iter::from_fn(|| self.0.pop()).collect()

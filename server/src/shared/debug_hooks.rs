@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::shared::change_log::Recorder;
+use crate::shared::change_log::RecordedChanges;
 
 /// The switches of DEBUG. All but one are off at the start.
 pub struct DebugHooks {
@@ -17,7 +17,7 @@ pub struct DebugHooks {
     /// Whether changes are recorded (DEBUG RECORD-CHANGES).
     pub records_changes: AtomicBool,
     /// The recorded changes.
-    pub recorder: Recorder,
+    pub recorder: RecordedChanges,
     /// Whether offloaded work waits while its values are pinned (DEBUG HOLD-OFFLOADED).
     pub holds_offloaded: AtomicBool,
     /// Whether heavy-work threads begin nothing new (DEBUG HOLD-HEAVY).
@@ -38,7 +38,7 @@ impl Default for DebugHooks {
             allows_all_in_scripts: AtomicBool::default(),
             skips_checksums: AtomicBool::default(),
             records_changes: AtomicBool::default(),
-            recorder: Recorder::default(),
+            recorder: RecordedChanges::default(),
             holds_offloaded: AtomicBool::default(),
             holds_heavy: AtomicBool::default(),
             panics_while_pinning: AtomicBool::default(),

@@ -122,11 +122,11 @@ pub struct Memory {
 
 /// A number's extremes in each of the last spans of time.
 #[derive(Default)]
-struct Lately([Span; N_SPANS]);
+struct Lately([Interval; N_SPANS]);
 
 /// A span of time. Spans are numbered from the start on.
 #[derive(Default)]
-struct Span {
+struct Interval {
     number: AtomicU64,
     most: AtomicU64,
     least: AtomicU64,
@@ -150,7 +150,7 @@ impl Lately {
     }
 
     /// Returns the last `n_spans` spans up to `number`.
-    fn until(&self, number: u64, n_spans: u64) -> impl Iterator<Item = &Span> {
+    fn until(&self, number: u64, n_spans: u64) -> impl Iterator<Item = &Interval> {
         self.0.iter().filter(move |span| {
             let at = span.number.load(Ordering::Relaxed);
             at > 0 && at + n_spans > number

@@ -10,7 +10,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use crate::{
-    access::{Commands, Entry, User, Users},
+    access::{Commands, DenialEntry, User, Users},
     client::{id::Endpoint, record::ClientRecord, session::Session},
     notify::subscriptions::TopicKind,
     shared::{server::Server, thread_state::ThreadState},
@@ -130,7 +130,7 @@ impl Server {
     }
 
     /// Logs a denial.
-    pub fn note_denial(&self, entry: Entry) {
+    pub fn note_denial(&self, entry: DenialEntry) {
         let max_len = self.config.load().acllog_max_len;
         self.accounts.denials().add(entry, max_len);
     }

@@ -24,7 +24,7 @@ use crossbeam_queue::SegQueue;
 use crate::client::{node::Job, session::SaveOrder};
 
 /// An ordered snapshot with a waiting client or thread.
-pub struct Order {
+pub struct PendingSave {
     /// The purpose of the snapshot.
     pub what: SaveOrder,
     /// If the server will end: the [round](Ending::ask) in which this was requested.
@@ -183,7 +183,7 @@ impl Ending {
 /// All accesses are relaxed: each figure stands for itself.
 pub struct Saves {
     /// The orders, in order.
-    orders: SegQueue<Order>,
+    orders: SegQueue<PendingSave>,
     /// The number of orders that are not fulfilled, including those that the saver has taken.
     n_unfulfilled: AtomicUsize,
     /// Steps that were taken for the saver.
@@ -278,13 +278,13 @@ impl Saves {
     }
 
     /// Leaves an order. The caller must wake the saver.
-    pub fn order(&self, order: Order) {
+    pub fn order(&self, order: PendingSave) {
         self.n_unfulfilled.fetch_add(1, Ordering::Relaxed);
         self.orders.push(order);
     }
 
     /// The next order, for the saver.
-    pub fn next_order(&self) -> Option<Order> {
+    pub fn next_order(&self) -> Option<PendingSave> {
         self.orders.pop()
     }
 

@@ -31,13 +31,13 @@ use crate::{
         record::Clients,
         session::SaveOrder,
     },
-    clock::{Clock, Instant, Step, processor_micros},
+    clock::{Clock, ClockStep, Instant, processor_micros},
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     durability::Durability,
     log::{self, Level},
     notify::{notifications::Notifications, publishing::PubSub, tracking_table::Trackers},
     process::title::Title,
-    scripting::{functions::Functions, running_scripts::Running, scripts::Scripts},
+    scripting::{functions::Functions, running_scripts::RunningScript, scripts::Scripts},
     shared::{
         attention::Attention,
         average_ttls::AverageTtls,
@@ -46,7 +46,7 @@ use crate::{
         mail::Mail,
         memory::{Memory, resident_bytes},
         pause::Pause,
-        saves::{AskedBy, Order, Saves, WalkStep},
+        saves::{AskedBy, PendingSave, Saves, WalkStep},
         thread_scaling::Spread,
         thread_state::ThreadState,
         user_table::Accounts,
@@ -54,7 +54,7 @@ use crate::{
     sockets::{certificates::Certificates, listening::Listening},
     telemetry::{
         command_log::{self, CommandLog},
-        hot_keys::{Asked, HotKeys, Report, Totals},
+        hot_keys::{HotKeys, HotKeysOptions, Report, Totals},
         latency::Latencies,
         latency_monitor::LatencyMonitor,
         split::Phase,
@@ -191,7 +191,7 @@ pub struct Peer {
     /// The number of its tracking clients (CLIENT TRACKING).
     pub n_trackers: AtomicU32,
     /// The script or function that it runs.
-    pub program: Running,
+    pub program: RunningScript,
     /// Whether some of its replies wait for the log.
     pub awaits_log: AtomicBool,
     /// Wakes it.
@@ -220,7 +220,7 @@ impl Peer {
             notifications: Notifications::default(),
             n_monitors: AtomicU32::new(0),
             n_trackers: AtomicU32::new(0),
-            program: Running::default(),
+            program: RunningScript::default(),
             awaits_log: AtomicBool::new(false),
             waker,
             stats: CachePadded::new(stats),
@@ -370,14 +370,14 @@ impl Server {
 
     /// Makes the clock follow the system's clock. Part of a cron.
     pub fn follow_clock(&self) {
-        if let Some(Step(micros)) = self.clock.follow() {
+        if let Some(ClockStep(micros)) = self.clock.follow() {
             let which = if micros < 0 { "back" } else { "forward" };
             warning!("The system's clock was set {which} by {:.3} seconds.", micros.abs() as f64 / 1e6);
         }
     }
 
     /// Starts tracking the cost of keys. Returns false if that is already on.
-    pub fn track_hot_keys(&self, asked: Asked) -> bool {
+    pub fn track_hot_keys(&self, asked: HotKeysOptions) -> bool {
         let starts = self.hot_keys.start(asked, self.totals()).is_ok();
         if starts {
             self.attention.raise();
@@ -478,7 +478,7 @@ impl Server {
 
     fn order_of(&self, by: AskedBy, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
         let round = if what.is_shutdown() { self.saves.ending.ask(by) } else { 0 };
-        self.saves.order(Order { what, round, node });
+        self.saves.order(PendingSave { what, round, node });
         self.saver().wake_if_asleep();
     }
 

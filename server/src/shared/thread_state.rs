@@ -13,12 +13,12 @@ use braid_storage::{observers::ledger::Change, sync::executor::Node};
 use crate::{
     client::{
         node::{Job, Offload},
-        session::{Request, Session},
+        session::{Session, SessionRequest},
     },
     clock::Instant,
     log,
     notify::notifications::Notification,
-    scripting::{functions, running_scripts::Running, scripts},
+    scripting::{functions, running_scripts::RunningScript, scripts},
     shared::{mail::Mail, server::Server},
     telemetry::stats::ThreadStats,
 };
@@ -166,7 +166,7 @@ impl ThreadState {
     }
 
     /// The script or function that it runs, as other threads see it.
-    pub fn program(&self) -> &'static Running {
+    pub fn program(&self) -> &'static RunningScript {
         &self.server.threads[self.index].program
     }
 
@@ -231,7 +231,7 @@ impl ThreadState {
         let flooded = self.flooded.take();
         if flooded != 0 {
             session.floods.set(session.floods.get() | flooded);
-            session.ask(Request::AwaitRoom);
+            session.ask(SessionRequest::AwaitRoom);
         }
     }
 

@@ -28,15 +28,15 @@ pub struct Certificates {
     /// The rules of handshakes.
     pub rules: Arc<ServerConfig>,
     /// The contents of the files used for them, or of the files just before.
-    pub contents: Contents,
+    pub contents: TlsFilesDigest,
 }
 
 /// The contents of all files from which TLS is configured. Modification times do not count: a copy may keep
 /// the time of its original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contents([u8; 32]);
+pub struct TlsFilesDigest([u8; 32]);
 
-impl Contents {
+impl TlsFilesDigest {
     /// Reads the files. An unreadable file counts as empty: the code that needs it will report it.
     pub fn read(config: &Config) -> Self {
         let files = [&config.tls_cert_file, &config.tls_key_file, &config.tls_ca_cert_file];
@@ -65,7 +65,7 @@ impl Contents {
 /// The missing or wrong part, with the remedy, in words for the log.
 pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
     // Read first: a later change then counts as a change.
-    let contents = Contents::read(config);
+    let contents = TlsFilesDigest::read(config);
     let text = |directive: &[u8]| String::from_utf8_lossy(directive).into_owned();
     let versions = ciphers::versions(&text(&config.tls_protocols))?;
     let suites = ciphers::suites(&text(&config.tls_ciphers), &text(&config.tls_ciphersuites))?;

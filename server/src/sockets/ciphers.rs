@@ -7,7 +7,7 @@ use rustls::{
 };
 
 /// A suite of TLS 1.2, with OpenSSL's words for its groups. The first word is its own name.
-struct Named {
+struct NamedSuite {
     suite: SupportedCipherSuite,
     words: &'static [&'static str],
 }
@@ -16,28 +16,28 @@ struct Named {
 const COMMON: &[&str] = &["ALL", "DEFAULT", "HIGH", "ECDHE", "EECDH", "KECDHE", "KEECDH", "TLSV1.2"];
 
 /// The suites of TLS 1.2, in the order of rustls, the best first.
-const NAMED: &[Named] = &[
-    Named {
+const NAMED: &[NamedSuite] = &[
+    NamedSuite {
         suite: cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
         words: &["ECDHE-ECDSA-AES256-GCM-SHA384", "ECDSA", "AECDSA", "AES256", "AES", "AESGCM", "SHA384"],
     },
-    Named {
+    NamedSuite {
         suite: cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
         words: &["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDSA", "AECDSA", "AES128", "AES", "AESGCM", "SHA256"],
     },
-    Named {
+    NamedSuite {
         suite: cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
         words: &["ECDHE-ECDSA-CHACHA20-POLY1305", "ECDSA", "AECDSA", "CHACHA20"],
     },
-    Named {
+    NamedSuite {
         suite: cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
         words: &["ECDHE-RSA-AES256-GCM-SHA384", "RSA", "ARSA", "AES256", "AES", "AESGCM", "SHA384"],
     },
-    Named {
+    NamedSuite {
         suite: cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         words: &["ECDHE-RSA-AES128-GCM-SHA256", "RSA", "ARSA", "AES128", "AES", "AESGCM", "SHA256"],
     },
-    Named {
+    NamedSuite {
         suite: cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
         words: &["ECDHE-RSA-CHACHA20-POLY1305", "RSA", "ARSA", "CHACHA20"],
     },
@@ -111,8 +111,8 @@ fn suites_of_tls_1_3(directive: &str) -> Result<Vec<SupportedCipherSuite>, Strin
 ///
 /// A `+` is between words that must all match. `!` or `-` precedes excluded suites, and `+` suites that come
 /// last.
-fn suites_of_tls_1_2(directive: &str) -> Result<Vec<&'static Named>, String> {
-    let mut suites: Vec<&Named> = Vec::new();
+fn suites_of_tls_1_2(directive: &str) -> Result<Vec<&'static NamedSuite>, String> {
+    let mut suites: Vec<&NamedSuite> = Vec::new();
     let mut is_empty = true;
     for item in words(directive) {
         is_empty = false;
@@ -125,12 +125,13 @@ fn suites_of_tls_1_2(directive: &str) -> Result<Vec<&'static Named>, String> {
             continue;
         }
         let words = item.strip_prefix('+').unwrap_or(item);
-        let found: Vec<&Named> = NAMED.iter().filter(|named| named.fits(words)).collect();
+        let found: Vec<&NamedSuite> = NAMED.iter().filter(|named| named.fits(words)).collect();
         if found.is_empty() {
             return Err(no_such_suite(item));
         }
         if words != item {
-            let (last, first): (Vec<&Named>, Vec<_>) = suites.iter().partition(|named| named.fits(words));
+            let (last, first): (Vec<&NamedSuite>, Vec<_>) =
+                suites.iter().partition(|named| named.fits(words));
             suites = [first, last].concat();
             continue;
         }
@@ -159,7 +160,7 @@ fn no_such_suite(item: &str) -> String {
     )
 }
 
-impl Named {
+impl NamedSuite {
     fn fits(&self, words: &str) -> bool {
         let is_of = |word: &str| {
             let all = self.words.iter().chain(COMMON);

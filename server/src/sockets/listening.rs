@@ -31,7 +31,7 @@ const ACCEPTED_AT_A_TIME: usize = 64;
 /// A socket that accepts connections.
 pub enum Listener {
     /// TCP, with the requested address, and the protocol spoken there.
-    Tcp(Place, TcpListener),
+    Tcp(ListenAddress, TcpListener),
     /// A Unix socket.
     Unix(UnixListener),
 }
@@ -48,14 +48,14 @@ pub struct Listening {
 
 /// An address, and the protocol spoken there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ListenAddress {
     address: SocketAddr,
     speaks: Speaks,
 }
 
 /// A place to listen at.
 struct Wanted {
-    place: Place,
+    place: ListenAddress,
     /// Whether the place is skipped if this host does not have it.
     optional: bool,
 }
@@ -122,7 +122,7 @@ fn wanted_at(
     speaks: Speaks,
 ) -> impl Iterator<Item = Result<Option<Wanted>, String>> {
     hosts.iter().map(move |bind| match address_of(&bind.host, port) {
-        Ok(address) => Ok(Some(Wanted { place: Place { address, speaks }, optional: bind.optional })),
+        Ok(address) => Ok(Some(Wanted { place: ListenAddress { address, speaks }, optional: bind.optional })),
         Err(error) if bind.optional && is_not_available(&error) => Ok(None),
         Err(error) => Err(not_bound(&bind.host, port, &error)),
     })
@@ -314,14 +314,14 @@ impl Listener {
     /// `tcp`, `tls` or `unix`.
     pub fn kind(&self) -> &'static str {
         match self {
-            Listener::Tcp(Place { speaks: Speaks::Plain, .. }, _) => "tcp",
-            Listener::Tcp(Place { speaks: Speaks::Tls, .. }, _) => "tls",
+            Listener::Tcp(ListenAddress { speaks: Speaks::Plain, .. }, _) => "tcp",
+            Listener::Tcp(ListenAddress { speaks: Speaks::Tls, .. }, _) => "tls",
             Listener::Unix(_) => "unix",
         }
     }
 
     /// The place where it listens for TCP.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<ListenAddress> {
         match self {
             Listener::Tcp(place, _) => Some(*place),
             Listener::Unix(_) => None,

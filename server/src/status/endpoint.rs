@@ -12,13 +12,12 @@ use mio::{
 use slab::Slab;
 
 use super::{
-    peers::{Peer, Stays},
+    peers::{HttpConnection, Stays},
     site::Site,
 };
 use crate::{
-    client::id::Endpoint as Place, clock::Instant, config::Config,
-    process::descriptors::METRICS_CONNECTIONS_MAX, shared::server::Server, sockets::listening::bind_apart,
-    verbose, warning_seldom,
+    client::id::Endpoint, clock::Instant, config::Config, process::descriptors::METRICS_CONNECTIONS_MAX,
+    shared::server::Server, sockets::listening::bind_apart, verbose, warning_seldom,
 };
 
 /// The time after which a failed accept is repeated. Usually descriptors are missing, and no event reports a
@@ -26,7 +25,7 @@ use crate::{
 const ACCEPTS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The metrics port.
-pub struct Endpoint {
+pub struct MetricsEndpoint {
     poll: Poll,
     listeners: Vec<TcpListener>,
 }
@@ -34,7 +33,7 @@ pub struct Endpoint {
 /// Tokens of listening sockets count down from here, those of connections up from 0.
 const FIRST_LISTENER: usize = usize::MAX - 1;
 
-impl Endpoint {
+impl MetricsEndpoint {
     /// Listens at the configured places. Returns none if there are no such places.
     ///
     /// # Errors
@@ -112,7 +111,7 @@ impl Endpoint {
 struct Peers {
     server: &'static Server,
     site: Site,
-    all: Slab<Peer>,
+    all: Slab<HttpConnection>,
 }
 
 impl Peers {
@@ -124,7 +123,7 @@ impl Peers {
     fn welcome(&mut self, socket: TcpStream, poll: &Poll, now: Instant) {
         let Ok(address) = socket.peer_addr() else { return };
         let address = std::net::SocketAddr::new(address.ip().to_canonical(), address.port());
-        if self.server.turns_away(&Place::Inet(address)) {
+        if self.server.turns_away(&Endpoint::Inet(address)) {
             verbose!("Protected mode keeps {address} from the metrics port");
             return;
         }
@@ -144,7 +143,7 @@ impl Peers {
         }
         // A socket without this option still works.
         let _ = socket.set_nodelay(true);
-        let Ok(peer) = Peer::new(socket, address, tls, now) else { return };
+        let Ok(peer) = HttpConnection::new(socket, address, tls, now) else { return };
         let index = self.all.insert(peer);
         let interest = Interest::READABLE | Interest::WRITABLE;
         if poll.registry().register(self.all[index].socket(), Token(index), interest).is_err() {

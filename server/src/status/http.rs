@@ -12,7 +12,7 @@ const HEADERS_MAX: usize = 64;
 
 /// A request.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// The requested path, without the part after a question mark.
     pub path: String,
     /// Whether only the head of the answer is wanted.
@@ -43,9 +43,9 @@ impl std::fmt::Debug for Credentials {
 
 /// The result of parsing the beginning of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParsedRequest {
     /// A request, with its length in bytes.
-    Request(Request, usize),
+    Request(HttpRequest, usize),
     /// An incomplete request.
     Incomplete,
     /// Input whose only answer is this code. Later input is not read.
@@ -95,21 +95,21 @@ impl Code {
 }
 
 /// Reads the request at the beginning of the input.
-pub fn parse(input: &[u8]) -> Parsed {
+pub fn parse(input: &[u8]) -> ParsedRequest {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(&input[..input.len().min(HEAD_MAX_BYTES)]) {
         Ok(Status::Complete(n_bytes)) => match read(&request) {
-            Ok(request) => Parsed::Request(request, n_bytes),
-            Err(code) => Parsed::Refused(code),
+            Ok(request) => ParsedRequest::Request(request, n_bytes),
+            Err(code) => ParsedRequest::Refused(code),
         },
-        Ok(Status::Partial) if input.len() < HEAD_MAX_BYTES => Parsed::Incomplete,
-        Ok(Status::Partial) | Err(Error::TooManyHeaders) => Parsed::Refused(Code::HeadTooLarge),
-        Err(_) => Parsed::Refused(Code::BadRequest),
+        Ok(Status::Partial) if input.len() < HEAD_MAX_BYTES => ParsedRequest::Incomplete,
+        Ok(Status::Partial) | Err(Error::TooManyHeaders) => ParsedRequest::Refused(Code::HeadTooLarge),
+        Err(_) => ParsedRequest::Refused(Code::BadRequest),
     }
 }
 
-fn read(request: &httparse::Request<'_, '_>) -> Result<Request, Code> {
+fn read(request: &httparse::Request<'_, '_>) -> Result<HttpRequest, Code> {
     let headers = &*request.headers;
     let target = request.path.ok_or(Code::BadRequest)?;
     // This precedes the method: bytes after the head of such a request must not be read as another request.
@@ -139,7 +139,7 @@ fn read(request: &httparse::Request<'_, '_>) -> Result<Request, Code> {
         return Err(Code::BadRequest);
     }
     let path = target.split(['?', '#']).next().unwrap_or_default().to_owned();
-    Ok(Request { path, wants_head_only, host, credentials, keeps_alive })
+    Ok(HttpRequest { path, wants_head_only, host, credentials, keeps_alive })
 }
 
 /// The host of a `Host` header, in lower case.
@@ -216,9 +216,9 @@ mod tests {
     const WHOLE: &[u8] =
         b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nauthorization: basic YTpiOmM=\r\nContent-Length: 0\r\n\r\n";
 
-    fn request(input: &[u8]) -> Request {
+    fn request(input: &[u8]) -> HttpRequest {
         match parse(input) {
-            Parsed::Request(request, n_bytes) => {
+            ParsedRequest::Request(request, n_bytes) => {
                 assert_eq!(n_bytes, input.len());
                 request
             }
@@ -240,10 +240,10 @@ mod tests {
         let credentials = whole.credentials.unwrap();
         assert_eq!((&credentials.user[..], &credentials.password[..]), (&b"a"[..], &b"b:c"[..]));
         for end in 0..WHOLE.len() {
-            assert_eq!(parse(&WHOLE[..end]), Parsed::Incomplete, "{end}");
+            assert_eq!(parse(&WHOLE[..end]), ParsedRequest::Incomplete, "{end}");
         }
         let two = [WHOLE, b"GET / HTTP/1.1\r\n"].concat();
-        assert!(matches!(parse(&two), Parsed::Request(_, n_bytes) if n_bytes == WHOLE.len()));
+        assert!(matches!(parse(&two), ParsedRequest::Request(_, n_bytes) if n_bytes == WHOLE.len()));
     }
 
     #[test]
@@ -292,12 +292,12 @@ mod tests {
             ("GET / HTTP/1.1\nAuthorization: Basic YQ==", Code::BadRequest),
             ("GET / HTTP/1.1\nAuthorization: Basic YTpi\nAuthorization: Basic YTpi", Code::BadRequest),
         ] {
-            assert_eq!(parse(&head(lines)), Parsed::Refused(code), "{lines}");
+            assert_eq!(parse(&head(lines)), ParsedRequest::Refused(code), "{lines}");
         }
         let many = format!("GET / HTTP/1.1{}", "\na: b".repeat(HEADERS_MAX + 1));
-        assert_eq!(parse(&head(&many)), Parsed::Refused(Code::HeadTooLarge));
+        assert_eq!(parse(&head(&many)), ParsedRequest::Refused(Code::HeadTooLarge));
         let long = [b"GET / HTTP/1.1\r\na: ", &vec![b'x'; HEAD_MAX_BYTES][..]].concat();
-        assert_eq!(parse(&long), Parsed::Refused(Code::HeadTooLarge));
+        assert_eq!(parse(&long), ParsedRequest::Refused(Code::HeadTooLarge));
     }
 
     /// Returns bytes that resemble a request, and may be anything.
@@ -333,11 +333,11 @@ mod tests {
         for _ in 0..100_000 {
             let bytes = garbage();
             match parse(&bytes) {
-                Parsed::Request(request, n_bytes) => {
+                ParsedRequest::Request(request, n_bytes) => {
                     assert!((1..=bytes.len()).contains(&n_bytes) && !request.path.contains('?'));
                 }
-                Parsed::Incomplete => assert!(bytes.len() < HEAD_MAX_BYTES),
-                Parsed::Refused(code) => assert_ne!(code, Code::Ok),
+                ParsedRequest::Incomplete => assert!(bytes.len() < HEAD_MAX_BYTES),
+                ParsedRequest::Refused(code) => assert_ne!(code, Code::Ok),
             }
         }
     }

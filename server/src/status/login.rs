@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use super::http::{Code, Credentials};
 use crate::{
-    access::{Context, Entry, Reason, User},
+    access::{Context, DenialEntry, DeniedRight, User},
     command::{may_run, rest_after},
     shared::server::Server,
 };
@@ -80,5 +80,5 @@ fn note_failure(server: &Server, user: &[u8], from: SocketAddr) {
     server.failed_logins.fetch_add(1, Ordering::Relaxed);
     let client = format!("addr={from} name= cmd=metrics");
     let now = server.clock.now();
-    server.note_denial(Entry::new(Reason::Auth, Context::Toplevel, b"metrics", user, client, now));
+    server.note_denial(DenialEntry::new(DeniedRight::Auth, Context::Toplevel, b"metrics", user, client, now));
 }

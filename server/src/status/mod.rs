@@ -11,4 +11,4 @@ mod peers;
 mod site;
 mod snapshot;
 
-pub use endpoint::Endpoint;
+pub use endpoint::MetricsEndpoint;

@@ -12,7 +12,7 @@ use crate::clock::Instant;
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
 
-use super::http::{Answer, HEAD_MAX_BYTES, Parsed, Request, parse};
+use super::http::{Answer, HEAD_MAX_BYTES, HttpRequest, ParsedRequest, parse};
 
 /// The time in which a request must arrive, including a TLS handshake.
 ///
@@ -28,7 +28,7 @@ const REQUESTS_A_TURN: usize = 8;
 const PIECE_BYTES: usize = 2048;
 
 /// A connection.
-pub struct Peer {
+pub struct HttpConnection {
     socket: TcpStream,
     tls: Option<Box<ServerConnection>>,
     visitor: Visitor,
@@ -65,10 +65,10 @@ pub enum Stays {
 /// A source of answers, with the time for which each must wait.
 pub trait Answers {
     /// Answers a request of a visitor, and sets the visitor's count of failures.
-    fn answer(&mut self, request: &Request, visitor: &mut Visitor) -> (Answer, Duration);
+    fn answer(&mut self, request: &HttpRequest, visitor: &mut Visitor) -> (Answer, Duration);
 }
 
-impl Peer {
+impl HttpConnection {
     /// Creates a connection that was just accepted.
     ///
     /// # Errors
@@ -133,15 +133,15 @@ impl Peer {
                 return Ok(Stays::Closed);
             }
             match parse(&self.input) {
-                Parsed::Incomplete => match self.receive()? {
+                ParsedRequest::Incomplete => match self.receive()? {
                     0 => return Ok(Stays::Closed),
                     _ => continue,
                 },
-                Parsed::Request(..) if n_requests == REQUESTS_A_TURN => {
+                ParsedRequest::Request(..) if n_requests == REQUESTS_A_TURN => {
                     self.rests_until = Some(now);
                     return Ok(Stays::Open);
                 }
-                Parsed::Request(request, n_bytes) => {
+                ParsedRequest::Request(request, n_bytes) => {
                     n_requests += 1;
                     self.input.drain(..n_bytes);
                     self.closes = !request.keeps_alive;
@@ -149,7 +149,7 @@ impl Peer {
                     answer.write(request.wants_head_only, request.keeps_alive, &mut self.answer);
                     self.rests_until = (rest > Duration::ZERO).then(|| now + rest);
                 }
-                Parsed::Refused(code) => {
+                ParsedRequest::Refused(code) => {
                     self.closes = true;
                     Answer::text(code, "Braid has /, /metrics and /healthz here, for GET.").write(
                         false,

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::atomic::Ordering, time::Duration};
 
 use super::{
     exposition,
-    http::{Answer, Code, Request},
+    http::{Answer, Code, HttpRequest},
     login::{self, Sight},
     peers::{Answers, Visitor},
     snapshot::Snapshots,
@@ -79,7 +79,7 @@ impl Site {
 }
 
 impl Answers for Site {
-    fn answer(&mut self, request: &Request, visitor: &mut Visitor) -> (Answer, Duration) {
+    fn answer(&mut self, request: &HttpRequest, visitor: &mut Visitor) -> (Answer, Duration) {
         if request.path == "/healthz" {
             return (self.health(), Duration::ZERO);
         }

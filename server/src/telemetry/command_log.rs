@@ -35,7 +35,7 @@ pub enum LogOf {
 
 /// A logged command.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CommandLogEntry {
     /// The entry's number.
     pub id: u64,
     /// The contents of the entry.
@@ -59,13 +59,13 @@ pub struct Noted {
 
 /// The logs.
 #[derive(Debug)]
-pub struct CommandLog([Log; 3]);
+pub struct CommandLog([EntryRings; 3]);
 
 /// One thread's part of a log, the oldest entry first.
-type Ring = VecDeque<Arc<Entry>>;
+type Ring = VecDeque<Arc<CommandLogEntry>>;
 
 #[derive(Debug)]
-struct Log {
+struct EntryRings {
     next_id: AtomicU64,
     /// The number of the first kept entry. Earlier ones are gone, even if a ring still has them.
     first_kept: AtomicU64,
@@ -75,7 +75,7 @@ struct Log {
 impl CommandLog {
     /// Creates empty logs of `n_threads` threads.
     pub fn new(n_threads: usize) -> Self {
-        let log = || Log {
+        let log = || EntryRings {
             next_id: AtomicU64::new(0),
             first_kept: AtomicU64::new(0),
             rings: (0..n_threads).map(|_| CachePadded::default()).collect(),
@@ -88,13 +88,13 @@ impl CommandLog {
         let log = self.log(log);
         let mut ring = lock(&log.rings[thread]);
         let id = log.next_id.fetch_add(1, Ordering::Relaxed);
-        ring.push_back(Arc::new(Entry { id, what }));
+        ring.push_back(Arc::new(CommandLogEntry { id, what }));
         log.first_kept.fetch_max((id + 1).saturating_sub(max_len as u64), Ordering::Relaxed);
         log.drop_old(&mut ring);
     }
 
     /// The newest entries, newest first.
-    pub fn newest(&self, log: LogOf, count: usize) -> Vec<Arc<Entry>> {
+    pub fn newest(&self, log: LogOf, count: usize) -> Vec<Arc<CommandLogEntry>> {
         let log = self.log(log);
         let mut entries = Vec::new();
         for ring in &log.rings {
@@ -122,12 +122,12 @@ impl CommandLog {
         log.rings.iter().for_each(|ring| log.drop_old(&mut lock(ring)));
     }
 
-    fn log(&self, log: LogOf) -> &Log {
+    fn log(&self, log: LogOf) -> &EntryRings {
         &self.0[log as usize]
     }
 }
 
-impl Log {
+impl EntryRings {
     fn drop_old(&self, ring: &mut Ring) {
         let first_kept = self.first_kept.load(Ordering::Relaxed);
         while ring.front().is_some_and(|entry| entry.id < first_kept) {

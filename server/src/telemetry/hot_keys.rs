@@ -27,7 +27,7 @@ const KEY_MAX_BYTES: usize = 4096;
 
 /// The options of HOTKEYS START.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct HotKeysOptions {
     /// Whether time is tracked.
     pub time: bool,
     /// Whether bytes are tracked.
@@ -75,7 +75,7 @@ impl Totals {
 #[derive(Debug)]
 pub struct Report {
     /// The options of the request.
-    pub asked: Asked,
+    pub asked: HotKeysOptions,
     /// Whether tracking continues.
     pub is_active: bool,
     /// The start, in milliseconds of Unix time.
@@ -96,18 +96,18 @@ pub struct InProgress;
 #[derive(Debug)]
 pub struct HotKeys {
     is_active: AtomicBool,
-    tracking: Mutex<Option<Tracking>>,
+    tracking: Mutex<Option<TrackingRun>>,
     threads: Box<[CachePadded<OfThread>]>,
 }
 
 #[derive(Debug)]
-struct Tracking {
-    asked: Asked,
+struct TrackingRun {
+    asked: HotKeysOptions,
     began: Totals,
     ended: Option<Totals>,
 }
 
-impl Tracking {
+impl TrackingRun {
     fn is_over(&self, now: Steady) -> bool {
         let millis = u128::from(now.0.saturating_sub(self.began.steady.0));
         self.asked.duration.is_some_and(|duration| millis >= duration.as_millis())
@@ -121,11 +121,11 @@ struct OfThread {
     /// counts down.
     sample: AtomicU32,
     n_to_skip: AtomicU32,
-    found: Mutex<Found>,
+    found: Mutex<KeyRankings>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct KeyRankings {
     by_nanos: TopKeys,
     by_bytes: TopKeys,
 }
@@ -156,7 +156,7 @@ impl HotKeys {
     }
 
     /// Starts tracking. The caller raises the attention if that succeeds.
-    pub fn start(&self, asked: Asked, began: Totals) -> Result<(), InProgress> {
+    pub fn start(&self, asked: HotKeysOptions, began: Totals) -> Result<(), InProgress> {
         let mut tracking = lock(&self.tracking);
         if self.is_active() {
             return Err(InProgress);
@@ -166,7 +166,7 @@ impl HotKeys {
             thread.sample.store(asked.sample, Ordering::Relaxed);
             thread.n_to_skip.store(0, Ordering::Relaxed);
         }
-        *tracking = Some(Tracking { asked, began, ended: None });
+        *tracking = Some(TrackingRun { asked, began, ended: None });
         self.is_active.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -187,7 +187,7 @@ impl HotKeys {
         self.end(now, |tracking| tracking.is_over(now.steady))
     }
 
-    fn end(&self, now: Totals, if_so: impl Fn(&Tracking) -> bool) -> bool {
+    fn end(&self, now: Totals, if_so: impl Fn(&TrackingRun) -> bool) -> bool {
         let mut tracking = lock(&self.tracking);
         match tracking.as_mut() {
             Some(tracking) if tracking.ended.is_none() && if_so(tracking) => {
@@ -213,9 +213,9 @@ impl HotKeys {
     /// The results, if keys are or were tracked.
     pub fn report(&self, now: Totals) -> Option<Report> {
         let tracking = lock(&self.tracking);
-        let Tracking { asked, began, ended } = tracking.as_ref()?;
+        let TrackingRun { asked, began, ended } = tracking.as_ref()?;
         // Each thread waits only while its own part is read.
-        let all = |of: fn(&Found) -> &TopKeys| {
+        let all = |of: fn(&KeyRankings) -> &TopKeys| {
             let of_threads = self.threads.iter();
             of_threads.flat_map(move |thread| of(&lock(&thread.found)).iter().collect::<Vec<_>>())
         };
@@ -259,7 +259,7 @@ impl HotKeys {
 
     fn forget_found(&self) {
         for thread in &self.threads {
-            *lock(&thread.found) = Found::default();
+            *lock(&thread.found) = KeyRankings::default();
         }
     }
 }
@@ -272,8 +272,8 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn asked(sample: u32) -> Asked {
-        Asked { time: true, bytes: true, count: 10, duration: None, sample }
+    fn asked(sample: u32) -> HotKeysOptions {
+        HotKeysOptions { time: true, bytes: true, count: 10, duration: None, sample }
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn it_ends_by_itself_and_keeps_what_it_has_found() {
         let hot_keys = HotKeys::new(2);
-        let for_a_second = Asked { duration: Some(Duration::from_secs(1)), ..asked(1) };
+        let for_a_second = HotKeysOptions { duration: Some(Duration::from_secs(1)), ..asked(1) };
         let at = |millis| Totals {
             unix_millis: millis,
             steady: Steady(millis),

@@ -51,15 +51,15 @@ type Octave = [Count; SLOTS_PER_OCTAVE as usize];
 
 /// The latencies of one command on one thread.
 #[derive(Debug)]
-pub struct Recorder(Box<[OnceLock<Box<Octave>>]>);
+pub struct LatencyHistogram(Box<[OnceLock<Box<Octave>>]>);
 
-impl Default for Recorder {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self((0..N_SLOTS / SLOTS_PER_OCTAVE as usize).map(|_| OnceLock::new()).collect())
     }
 }
 
-impl Recorder {
+impl LatencyHistogram {
     /// Records that `n` commands took `nanos` nanoseconds each. Only the owning thread may.
     #[inline]
     pub fn record(&self, nanos: u64, n: u64) {
@@ -91,11 +91,11 @@ pub struct Latencies {
 
 impl Latencies {
     /// The sum of the threads' records; none if there are no records.
-    pub fn sum<'a>(recorders: impl Iterator<Item = &'a Recorder>) -> Option<Self> {
+    pub fn sum<'a>(histograms: impl Iterator<Item = &'a LatencyHistogram>) -> Option<Self> {
         let mut sum: Option<Vec<u64>> = None;
-        for recorder in recorders {
+        for histogram in histograms {
             let slots = sum.get_or_insert_with(|| vec![0; N_SLOTS]);
-            recorder.counts().for_each(|(slot, count)| slots[slot] += count.get());
+            histogram.counts().for_each(|(slot, count)| slots[slot] += count.get());
         }
         let slots = sum?;
         let n_calls = slots.iter().sum();
@@ -180,14 +180,14 @@ mod tests {
     #[test]
     fn only_what_is_recorded_takes_memory() {
         assert_eq!(N_SLOTS as u64 % SLOTS_PER_OCTAVE, 0, "all slots are those of whole powers of two");
-        let recorder = Recorder::default();
-        [100, 1000, 1010, 1500].into_iter().for_each(|nanos| recorder.record(nanos, 1));
-        assert_eq!(recorder.0.iter().filter(|octave| octave.get().is_some()).count(), 3);
+        let histogram = LatencyHistogram::default();
+        [100, 1000, 1010, 1500].into_iter().for_each(|nanos| histogram.record(nanos, 1));
+        assert_eq!(histogram.0.iter().filter(|octave| octave.get().is_some()).count(), 3);
     }
 
     #[test]
     fn percentiles_are_right_to_a_hundredth() {
-        let threads = [Recorder::default(), Recorder::default()];
+        let threads = [LatencyHistogram::default(), LatencyHistogram::default()];
         assert!(Latencies::sum(threads.iter()).is_none());
         for micros in 1..=1000 {
             threads[micros as usize % 2].record(micros * 1000, 1);
@@ -202,12 +202,12 @@ mod tests {
 
     #[test]
     fn what_came_later_is_told_apart() {
-        let recorder = Recorder::default();
-        recorder.record(1000, 3);
-        let before = Latencies::sum(std::iter::once(&recorder)).unwrap();
+        let histogram = LatencyHistogram::default();
+        histogram.record(1000, 3);
+        let before = Latencies::sum(std::iter::once(&histogram)).unwrap();
         assert!(before.since(&before).is_none());
-        recorder.record(5_000_000, 2);
-        let now = Latencies::sum(std::iter::once(&recorder)).unwrap();
+        histogram.record(5_000_000, 2);
+        let now = Latencies::sum(std::iter::once(&histogram)).unwrap();
         let later = now.since(&before).unwrap();
         assert_eq!((later.n_calls(), later.percentile_nanos(1.0) / 100_000), (2, 50));
         // All calls came after a reset.
@@ -216,26 +216,26 @@ mod tests {
 
     #[test]
     fn octaves_count_up_to_all_calls() {
-        let recorder = Recorder::default();
+        let histogram = LatencyHistogram::default();
         for nanos in [0, 1023, 1024, 2047, 2048, u64::MAX] {
-            recorder.record(nanos, 1);
+            histogram.record(nanos, 1);
         }
         let octaves: Vec<(f64, u64)> =
-            Latencies::sum(std::iter::once(&recorder)).unwrap().in_octaves().collect();
+            Latencies::sum(std::iter::once(&histogram)).unwrap().in_octaves().collect();
         assert_eq!(octaves[..3], [(1024e-9, 2), (2048e-9, 4), (4096e-9, 5)]);
         assert_eq!((octaves.len(), octaves[20]), (21, (f64::from(1 << 30) / 1e9, 6)));
     }
 
     #[test]
     fn cumulative_counts_have_the_bounds_of_redis() {
-        let recorder = Recorder::default();
+        let histogram = LatencyHistogram::default();
         for nanos in [7, 7_007, 18_047, 41_215, 300_000, u64::MAX] {
-            recorder.record(nanos, 2);
+            histogram.record(nanos, 2);
         }
-        let sum = Latencies::sum(std::iter::once(&recorder)).unwrap();
+        let sum = Latencies::sum(std::iter::once(&histogram)).unwrap();
         assert_eq!(sum.cumulative(), [(1, 2), (8, 4), (33, 6), (66, 8), (528, 10), (1_073_741, 12)]);
         assert_eq!(sum.percentile_nanos(100.0), longest_of(slot_of(LONGEST_NANOS)));
-        recorder.reset();
-        assert!(Latencies::sum(std::iter::once(&recorder)).is_none());
+        histogram.reset();
+        assert!(Latencies::sum(std::iter::once(&histogram)).is_none());
     }
 }

@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 use crate::{
     catalog::Group,
     telemetry::{
-        latency::{Latencies, Recorder},
+        latency::{Latencies, LatencyHistogram},
         split::Phase,
     },
 };
 
-/// A recorder for each phase.
-type OfFamily = [Recorder; Phase::ALL.len()];
+/// A histogram for each phase.
+type OfFamily = [LatencyHistogram; Phase::ALL.len()];
 
 /// One thread's records, by family. Families without records use no memory.
 #[derive(Debug, Default)]
@@ -20,14 +20,14 @@ pub struct Splits([OnceLock<Box<OfFamily>>; Group::ALL.len()]);
 impl Splits {
     /// Records the duration of each phase. Only the owning thread may.
     pub fn record(&self, family: Group, nanos: [u64; Phase::ALL.len()]) {
-        let recorders = self.0[family as usize].get_or_init(Box::default);
-        recorders.iter().zip(nanos).for_each(|(recorder, nanos)| recorder.record(nanos, 1));
+        let histograms = self.0[family as usize].get_or_init(Box::default);
+        histograms.iter().zip(nanos).for_each(|(histogram, nanos)| histogram.record(nanos, 1));
     }
 
     /// Resets all records.
     pub fn reset(&self) {
-        let recorders = self.0.iter().filter_map(OnceLock::get).flat_map(|recorders| recorders.iter());
-        recorders.for_each(Recorder::reset);
+        let histograms = self.0.iter().filter_map(OnceLock::get).flat_map(|histograms| histograms.iter());
+        histograms.for_each(LatencyHistogram::reset);
     }
 
     /// The sum of several threads' records of a family and a phase, if any.

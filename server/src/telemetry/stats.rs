@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     catalog::CommandId,
     config::Config,
-    telemetry::{command_log::Thresholds, latency::Recorder, splits::Splits},
+    telemetry::{command_log::Thresholds, latency::LatencyHistogram, splits::Splits},
 };
 
 /// The number of different first words of error replies that a thread counts.
@@ -67,7 +67,7 @@ pub struct ThreadStats {
     /// The commands' counts, by command number.
     pub commands: Box<[CommandCounts]>,
     /// The commands' latencies on this thread, by command number.
-    pub latencies: Box<[OnceLock<Recorder>]>,
+    pub latencies: Box<[OnceLock<LatencyHistogram>]>,
     /// Whether latencies are recorded (`latency-tracking`). Each thread has its own copy, which changes with
     /// CONFIG SET.
     pub tracks_latency: AtomicBool,
@@ -197,7 +197,7 @@ impl ThreadStats {
     pub fn took(&self, command: CommandId, nanos: u64, n: u64) {
         self.commands[command.index()].nanos.add(nanos * n);
         if self.tracks_latency.load(Ordering::Relaxed) {
-            self.latencies[command.index()].get_or_init(Recorder::default).record(nanos, n);
+            self.latencies[command.index()].get_or_init(LatencyHistogram::default).record(nanos, n);
         }
     }
 
@@ -229,7 +229,7 @@ impl ThreadStats {
             command.rejected.reset();
             command.failed.reset();
         }
-        self.latencies.iter().filter_map(OnceLock::get).for_each(Recorder::reset);
+        self.latencies.iter().filter_map(OnceLock::get).for_each(LatencyHistogram::reset);
         self.splits.reset();
         for count in [
             &self.connections,

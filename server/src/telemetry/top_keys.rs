@@ -15,7 +15,7 @@ pub const CAPACITY: usize = 1024;
 #[derive(Debug, Default)]
 pub struct TopKeys {
     /// The entries, in the order of their arrival.
-    entries: Vec<Entry>,
+    entries: Vec<TopKey>,
     /// Indices of entries, as a binary heap with the lightest first. None is lighter than the one at half its
     /// position.
     heap: Vec<usize>,
@@ -23,7 +23,7 @@ pub struct TopKeys {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TopKey {
     key: Arc<[u8]>,
     weight: u64,
     /// The part of the weight that may belong to keys that it has replaced.
@@ -52,7 +52,7 @@ impl TopKeys {
     fn add_entry(&mut self, key: &[u8]) -> usize {
         let (entry, at) = (self.entries.len(), self.heap.len());
         let key: Arc<[u8]> = key.into();
-        self.entries.push(Entry { key: Arc::clone(&key), weight: 0, debt: 0, at });
+        self.entries.push(TopKey { key: Arc::clone(&key), weight: 0, debt: 0, at });
         self.heap.push(entry);
         self.by_key.insert(key, entry);
         self.rise(at);

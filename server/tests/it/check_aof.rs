@@ -20,11 +20,11 @@ const NAME: &str = "appendonly.aof";
 const INCREMENT: &str = "appendonly.aof.1.incr.aof";
 
 /// A folder that outlives the servers in it. It belongs to an idle server.
-struct Home(Server);
+struct AofFolder(Server);
 
-impl Home {
-    fn new() -> Home {
-        Home(Server::start(&[]))
+impl AofFolder {
+    fn new() -> AofFolder {
+        AofFolder(Server::start(&[]))
     }
 
     fn folder(&self) -> PathBuf {
@@ -40,16 +40,16 @@ impl Home {
     }
 
     /// Writes a file of commands beside a manifest that names only this file.
-    fn with_commands(bytes: &[u8]) -> Home {
-        let home = Home::new();
+    fn with_commands(bytes: &[u8]) -> AofFolder {
+        let home = AofFolder::new();
         home.write(INCREMENT, bytes);
         home.write("appendonly.aof.manifest", format!("file {INCREMENT} seq 1 type i\n").as_bytes());
         home
     }
 
     /// Writes four frames, of which the first two are known to be on disk. Returns the offset of each.
-    fn with_frames() -> (Home, Vec<usize>) {
-        let home = Home::new();
+    fn with_frames() -> (AofFolder, Vec<usize>) {
+        let home = AofFolder::new();
         fs::create_dir_all(home.folder()).expect("it can be made");
         let mut aof = Aof::open(Folder::new(home.folder()).expect("it is there"), NAME, None)
             .expect("the disk is well");
@@ -129,7 +129,7 @@ fn assert_says((succeeds, said): &(bool, String), expected: bool, parts: &[&str]
 
 #[test]
 fn a_whole_file_is_valid() {
-    let (home, _) = Home::with_frames();
+    let (home, _) = AofFolder::with_frames();
     let valid = "INCR AOF appendonly.aof.1.incr.aof is valid\nAll AOF files and manifest are valid\n";
     assert_says(&check(&[], &home.manifest(), ""), true, &[valid]);
     assert_says(&check(&["--fix"], &home.manifest(), ""), true, &[valid]);
@@ -138,7 +138,7 @@ fn a_whole_file_is_valid() {
 
 #[test]
 fn a_torn_frame_is_told_and_cut_off_when_that_is_wanted() {
-    let (home, starts) = Home::with_frames();
+    let (home, starts) = AofFolder::with_frames();
     let torn = home.n_bytes() - 3;
     let bytes = fs::read(home.path(INCREMENT)).expect("it is there");
     home.write(INCREMENT, &bytes[..torn]);
@@ -159,7 +159,7 @@ fn a_torn_frame_is_told_and_cut_off_when_that_is_wanted() {
 
 #[test]
 fn whole_frames_behind_damage_are_cut_off_only_if_that_is_said_in_words() {
-    let (home, starts) = Home::with_frames();
+    let (home, starts) = AofFolder::with_frames();
     let n_bytes = home.n_bytes();
     home.flip(starts[2] - 3);
     let damaged = format!("is damaged at byte {}: a frame is not what it says it is", starts[1]);
@@ -180,7 +180,7 @@ fn whole_frames_behind_damage_are_cut_off_only_if_that_is_said_in_words() {
 
 #[test]
 fn what_a_server_refuses_to_load_it_says_how_to_repair() {
-    let (home, starts) = Home::with_frames();
+    let (home, starts) = AofFolder::with_frames();
     home.flip(starts[2] - 3);
     let output = Command::new(env!("CARGO_BIN_EXE_braid-server"))
         .args(["--port", "0", "--unixsocket", "braid.sock", "--appendonly", "yes", "--dir"])
@@ -194,7 +194,7 @@ fn what_a_server_refuses_to_load_it_says_how_to_repair() {
 
 #[test]
 fn what_a_server_writes_to_is_checked_and_not_cut() {
-    let (home, starts) = Home::with_frames();
+    let (home, starts) = AofFolder::with_frames();
     let dir = home.0.scratch().to_str().expect("it is UTF-8");
     let server = Server::start(&["--dir", dir, "--appendonly", "yes"]);
     assert_eq!(server.connect().command(&["SET", "key:4", "value"]).to_string(), "+OK");
@@ -215,7 +215,7 @@ fn what_a_server_writes_to_is_checked_and_not_cut() {
 
 #[test]
 fn only_the_last_file_is_cut() {
-    let home = Home::new();
+    let home = AofFolder::new();
     let set = request(&["SET", "a", "1"]);
     home.write("base.aof", &[&set[..], &request(&["MULTI"]), &set].concat());
     home.write(INCREMENT, &set);
@@ -232,7 +232,7 @@ fn what_was_written_after_a_time_is_cut_off() {
     let file: Vec<u8> =
         [b"#TS:100\r\n", &commands[0][..], b"#TS:101\r\n", &commands[1], b"#TS:103\r\n", &commands[2]]
             .concat();
-    let home = Home::with_commands(&file);
+    let home = AofFolder::with_commands(&file);
     let until = |seconds| check(&["--truncate-to-timestamp", seconds], &home.manifest(), "");
     assert_says(&until("103"), true, &["Truncate nothing in AOF"]);
     assert_says(
@@ -246,7 +246,7 @@ fn what_was_written_after_a_time_is_cut_off() {
 
 #[test]
 fn what_is_missing_or_no_manifest_is_named() {
-    let home = Home::with_commands(b"");
+    let home = AofFolder::with_commands(b"");
     assert_says(&check(&[], &home.manifest(), ""), true, &["INCR AOF appendonly.aof.1.incr.aof is empty"]);
     fs::remove_file(home.path(INCREMENT)).expect("it is there");
     assert_says(&check(&[], &home.manifest(), ""), false, &["Cannot open file", INCREMENT]);
@@ -257,7 +257,7 @@ fn what_is_missing_or_no_manifest_is_named() {
 
 #[test]
 fn under_the_name_of_redis_check_aof_it_is_that() {
-    let (home, _) = Home::with_frames();
+    let (home, _) = AofFolder::with_frames();
     let named = home.0.scratch().join("redis-check-aof");
     symlink(env!("CARGO_BIN_EXE_braid-server"), &named).expect("it can be made");
     assert_says(&run(&named, &[], &home.manifest(), ""), true, &["All AOF files and manifest are valid"]);
@@ -288,7 +288,7 @@ fn of_files_without_frames_it_says_what_redis_check_aof_says() {
     ];
     files.extend((1..transaction.len()).map(|n_bytes| [&set[..], &transaction[..n_bytes]].concat()));
     for file in files {
-        let home = Home::with_commands(&file);
+        let home = AofFolder::with_commands(&file);
         let (ours, theirs) =
             (check(&[], &home.manifest(), ""), run("redis-check-aof", &[], &home.manifest(), ""));
         let shown = String::from_utf8_lossy(&file);
@@ -303,7 +303,7 @@ fn of_files_without_frames_it_says_what_redis_check_aof_says() {
 
 #[test]
 fn a_server_tells_the_time_in_the_first_line_of_an_increment() {
-    let home = Home::new();
+    let home = AofFolder::new();
     let dir = home.0.scratch().to_str().expect("it is UTF-8");
     for (nth, at_start) in ["no", "yes"].into_iter().enumerate() {
         let server =
@@ -335,7 +335,7 @@ fn a_server_tells_the_time_in_the_first_line_of_an_increment() {
 /// The second start used to find it torn again and refused it. By then an increment came after it.
 #[test]
 fn a_torn_file_of_an_older_server_is_loaded_by_every_start() {
-    let home = Home::new();
+    let home = AofFolder::new();
     let file = [request(&["SET", "key:0", "value"]), request(&["SET", "key:1", "value"])].concat();
     fs::write(home.0.scratch().join(NAME), &file[..file.len() - 1]).expect("it can be written");
     let dir = home.0.scratch().to_str().expect("it is UTF-8");
@@ -347,7 +347,7 @@ fn a_torn_file_of_an_older_server_is_loaded_by_every_start() {
 
 #[test]
 fn a_damaged_base_of_commands_is_told_and_not_cut() {
-    let home = Home::new();
+    let home = AofFolder::new();
     let dir = home.0.scratch().to_str().expect("it is UTF-8");
     let server = Server::start(&["--dir", dir, "--appendonly", "yes", "--aof-use-rdb-preamble", "no"]);
     let mut client = server.connect();

@@ -200,7 +200,7 @@ struct Recorder {
 }
 
 /// One client's part of a run: its operations, and the orders that it saw.
-struct Part {
+struct HistoryClient {
     id: usize,
     client: Client,
     dice: Dice,
@@ -222,7 +222,7 @@ enum Sent {
     Transaction(Vec<Sent>),
 }
 
-impl Part {
+impl HistoryClient {
     fn now(&self) -> u64 {
         self.recorder.start.elapsed().as_nanos() as u64
     }
@@ -396,7 +396,7 @@ fn record(server: &Server, seed: u64) -> (Vec<Operation>, HashMap<usize, Vec<u64
     let digests = prepare_scripts(&mut server.connect());
     let parts: Vec<_> = (0..N_CLIENTS)
         .map(|id| {
-            let mut part = Part {
+            let mut part = HistoryClient {
                 id,
                 client: server.connect(),
                 dice: Dice(seed ^ (id as u64) << 32),

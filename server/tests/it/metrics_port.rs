@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 /// A server with a metrics port.
-struct Place {
+struct MetricsServer {
     server: Server,
     port: Port,
 }
@@ -25,12 +25,12 @@ struct Answer {
     body: String,
 }
 
-impl Place {
-    fn open(args: &[&str]) -> Place {
+impl MetricsServer {
+    fn open(args: &[&str]) -> MetricsServer {
         let port = Port::claim();
         let number = port.number().to_string();
         let args: Vec<&str> = ["--metrics-port", &number].into_iter().chain(args.iter().copied()).collect();
-        Place { server: Server::start(&args), port }
+        MetricsServer { server: Server::start(&args), port }
     }
 
     fn connect(&self) -> BufReader<TcpStream> {
@@ -107,14 +107,14 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 }
 
 /// Checks that the server answers clients and visitors.
-fn assert_serves(place: &Place) {
+fn assert_serves(place: &MetricsServer) {
     assert_eq!(ask(&mut place.server.connect(), "PING"), "+PONG");
     assert_eq!(place.get("/healthz").body, "ok\n");
 }
 
 #[test]
 fn pages_are_found_by_their_paths() {
-    let place = Place::open(&[]);
+    let place = MetricsServer::open(&[]);
     for (path, content_type, begin) in [
         ("/healthz", "text/plain; charset=utf-8", "ok"),
         ("/", "text/html; charset=utf-8", "<!doctype html>"),
@@ -137,7 +137,7 @@ fn pages_are_found_by_their_paths() {
 
 #[test]
 fn a_connection_takes_many_requests_and_closes_as_asked() {
-    let place = Place::open(&[]);
+    let place = MetricsServer::open(&[]);
     let mut connection = place.connect();
     connection.get_mut().write_all(&b"GET /healthz HTTP/1.1\r\n\r\n".repeat(50)).unwrap();
     for _ in 0..50 {
@@ -226,7 +226,7 @@ fn named(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn the_board_and_the_documents_name_metrics_that_are_there() {
-    let place = Place::open(&["--latency-split", "yes", "--appendonly", "yes"]);
+    let place = MetricsServer::open(&["--latency-split", "yes", "--appendonly", "yes"]);
     let mut client = place.server.connect();
     ask(&mut client, "SET a 1");
     let text = place.get("/metrics").body;
@@ -245,9 +245,9 @@ fn the_board_and_the_documents_name_metrics_that_are_there() {
 }
 
 /// Plays a scenario on servers of several layouts.
-fn everywhere_with_metrics(scenario: impl Fn(&Place)) {
+fn everywhere_with_metrics(scenario: impl Fn(&MetricsServer)) {
     for (io_threads, shards) in [("1", "1"), ("2", "16"), ("8", "1024")] {
-        scenario(&Place::open(&["--io-threads", io_threads, "--shards", shards]));
+        scenario(&MetricsServer::open(&["--io-threads", io_threads, "--shards", shards]));
     }
 }
 
@@ -271,7 +271,7 @@ fn without_the_directive_nobody_listens() {
 
 #[test]
 fn passwords_and_rights_are_those_of_access_control() {
-    let place = Place::open(&["--requirepass", "secret", "--slowlog-log-slower-than", "0"]);
+    let place = MetricsServer::open(&["--requirepass", "secret", "--slowlog-log-slower-than", "0"]);
     let mut client = place.server.connect();
     assert_eq!(ask(&mut client, "AUTH secret"), "+OK");
     for line in [
@@ -331,7 +331,7 @@ fn passwords_and_rights_are_those_of_access_control() {
 
 #[test]
 fn who_guesses_passwords_waits() {
-    let place = Place::open(&["--requirepass", "secret"]);
+    let place = MetricsServer::open(&["--requirepass", "secret"]);
     let mut guesser = place.connect();
     for _ in 0..6 {
         assert_eq!(ask_for(&mut guesser, "/metrics", &login("default:guess")).code, 401);
@@ -348,7 +348,7 @@ fn who_guesses_passwords_waits() {
 
 #[test]
 fn slow_and_silent_visitors_keep_nobody_out() {
-    let place = Place::open(&[]);
+    let place = MetricsServer::open(&[]);
     let mut visitors = Vec::new();
     for nth in 0..200 {
         let mut visitor = place.connect();
@@ -370,7 +370,7 @@ fn slow_and_silent_visitors_keep_nobody_out() {
 
 #[test]
 fn garbage_does_no_harm() {
-    let place = Place::open(&[]);
+    let place = MetricsServer::open(&[]);
     let mut dice = Dice(seed());
     let whole = b"GET /status.json HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Basic YTpi\r\n\r\n";
     for _ in 0..400 {
@@ -401,7 +401,7 @@ fn garbage_does_no_harm() {
 
 #[test]
 fn keys_of_any_bytes_are_shown_as_text() {
-    let place = Place::open(&["--slowlog-log-slower-than", "0"]);
+    let place = MetricsServer::open(&["--slowlog-log-slower-than", "0"]);
     let mut client = place.server.connect();
     assert_eq!(ask(&mut client, "HOTKEYS START METRICS 2 CPU NET"), "+OK");
     let keys: [&[u8]; 3] = [b"</script><b>", b"\"\\\n\0\xff", &[b'k'; 3000]];
@@ -419,7 +419,7 @@ fn keys_of_any_bytes_are_shown_as_text() {
 
 #[test]
 fn metrics_are_told_while_a_script_holds_its_shard() {
-    let place = Place::open(&["--io-threads", "1", "--shards", "1"]);
+    let place = MetricsServer::open(&["--io-threads", "1", "--shards", "1"]);
     let mut client = place.server.connect();
     client.send(&["EVAL", "redis.call('set', KEYS[1], 1) while true do end", "1", "a"]);
     until("the script runs", || place.metrics()["redis_db_keys{db=\"db0\"}"] == 1.0);
@@ -429,7 +429,8 @@ fn metrics_are_told_while_a_script_holds_its_shard() {
 
 #[test]
 fn metrics_tell_whether_data_is_safe() {
-    let place = Place::open(&["--appendonly", "yes", "--appendfsync", "always", "--save", "3600 1000"]);
+    let place =
+        MetricsServer::open(&["--appendonly", "yes", "--appendfsync", "always", "--save", "3600 1000"]);
     let mut client = place.server.connect();
     ask(&mut client, "SET key value");
     let metrics = place.metrics();
@@ -473,8 +474,13 @@ fn metrics_tell_whether_data_is_safe() {
 /// stranger's that resolves to the server.
 #[test]
 fn only_who_knows_the_server_by_a_name_of_its_own_is_answered() {
-    let place =
-        Place::open(&["--metrics-bind", "0.0.0.0", "--metrics-hosts", "metrics.example.org", "Braid"]);
+    let place = MetricsServer::open(&[
+        "--metrics-bind",
+        "0.0.0.0",
+        "--metrics-hosts",
+        "metrics.example.org",
+        "Braid",
+    ]);
     let code = |host: &str, path: &str| {
         let mut connection = place.connect();
         let request = format!("GET {path} HTTP/1.1\r\n{host}\r\n");

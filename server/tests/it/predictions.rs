@@ -165,7 +165,7 @@ struct Run {
 const ALONGSIDE: &str = "APPEND a y";
 
 /// One of the clients.
-struct Part<'a> {
+struct PredictionClient<'a> {
     id: usize,
     client: &'a mut Client,
     dice: Dice,
@@ -173,7 +173,7 @@ struct Part<'a> {
     runs: Vec<Run>,
 }
 
-impl Part<'_> {
+impl PredictionClient<'_> {
     /// Sends a script with arguments of its own. Its reply is yet to come.
     fn run(&mut self) -> Run {
         let id = format!("{}-{}", self.id, self.runs.len());
@@ -207,7 +207,7 @@ fn run_at_once(server: &Server, texts: &[String], seed: u64) -> Vec<Vec<Run>> {
     let parts = crowd(server, N_CLIENTS, |id, client| {
         assert_eq!(ask(client, &format!("SELECT {}", id % N_DATABASES)), "+OK");
         let dice = Dice(seed ^ (id as u64) << 32);
-        let mut part = Part { id, client, dice, texts, runs: Vec::new() };
+        let mut part = PredictionClient { id, client, dice, texts, runs: Vec::new() };
         (0..N_ROUNDS).for_each(|_| part.round());
         part.runs
     });

@@ -92,7 +92,7 @@ const ADDERS: [&str; 2] = [
 ];
 
 /// One of the clients, with counts of its work.
-struct Part<'a> {
+struct SumClient<'a> {
     id: usize,
     client: &'a mut Client,
     dice: Dice,
@@ -100,7 +100,7 @@ struct Part<'a> {
     server: &'a Server,
 }
 
-impl Part<'_> {
+impl SumClient<'_> {
     fn command(&mut self, argv: &[impl AsRef<[u8]>]) -> Reply {
         let reply = self.client.try_command(argv).unwrap_or_else(|error| {
             let words: Vec<_> = argv.iter().map(|word| String::from_utf8_lossy(word.as_ref())).collect();
@@ -232,7 +232,7 @@ fn a_sum_is_whole_at_every_moment() {
         let n_answered = [const { AtomicUsize::new(0) }; N_CLIENTS];
         crowd(&server, N_CLIENTS, |id, client| {
             let dice = Dice(seed ^ (id as u64) << 32);
-            let mut part = Part { id, client, dice, n_answered: &n_answered, server: &server };
+            let mut part = SumClient { id, client, dice, n_answered: &n_answered, server: &server };
             for _ in 0..N_ROUNDS {
                 match id % 3 {
                     0 => assert_eq!(part.add_up(), WHOLE, "client {id}, {layout:?}, seed {seed}"),

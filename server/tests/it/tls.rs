@@ -22,20 +22,20 @@ use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, StreamOwned};
 use secure::{Closed, Secure, VERSIONS, rules, session};
 
 /// A server with TLS, and the authority that it trusts.
-struct Place {
+struct TlsServer {
     server: Server,
     port: Port,
     authority: Authority,
     own: Certified,
 }
 
-impl Place {
+impl TlsServer {
     /// Starts a server that requests no certificate from clients.
-    fn open(args: &[&str]) -> Place {
-        Place::with_clients("no", args)
+    fn open(args: &[&str]) -> TlsServer {
+        TlsServer::with_clients("no", args)
     }
 
-    fn with_clients(auth_clients: &str, args: &[&str]) -> Place {
+    fn with_clients(auth_clients: &str, args: &[&str]) -> TlsServer {
         let authority = Authority::new();
         let own = authority.certify_server("server");
         let port = Port::claim();
@@ -50,7 +50,7 @@ impl Place {
         ];
         let args: Vec<&str> =
             tls.iter().flat_map(|&(name, value)| [name, value]).chain(args.iter().copied()).collect();
-        Place { server: Server::start(&args), port, authority, own }
+        TlsServer { server: Server::start(&args), port, authority, own }
     }
 
     fn rules(&self) -> Arc<ClientConfig> {
@@ -84,7 +84,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn who_has_not_authenticated_and_reads_nothing_is_closed_at_once() {
-    let place = Place::open(&["--requirepass", "secret"]);
+    let place = TlsServer::open(&["--requirepass", "secret"]);
     let mut client = place.connect();
     let lines = b"x\r\n".repeat(5000);
     assert!((0..600).any(|_| client.try_send(&lines).is_err()), "nobody has closed it");
@@ -95,7 +95,7 @@ fn who_has_not_authenticated_and_reads_nothing_is_closed_at_once() {
 
 #[test]
 fn both_versions_are_spoken_and_each_can_be_left_out() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     let named = [ProtocolVersion::TLSv1_2, ProtocolVersion::TLSv1_3];
     for (version, named) in VERSIONS.into_iter().zip(named) {
         let rules = rules(&place.authority, None, &[version]);
@@ -121,7 +121,7 @@ fn both_versions_are_spoken_and_each_can_be_left_out() {
 
 #[test]
 fn a_client_that_trusts_another_authority_is_not_served_and_is_no_trouble() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     let stranger = Authority::new();
     for version in VERSIONS {
         assert!(!place.serves(&rules(&stranger, None, &[version])));
@@ -132,7 +132,7 @@ fn a_client_that_trusts_another_authority_is_not_served_and_is_no_trouble() {
 
 #[test]
 fn clients_need_certificates_as_tls_auth_clients_says() {
-    let place = Place::with_clients("yes", &[]);
+    let place = TlsServer::with_clients("yes", &[]);
     let own = place.authority.certify_client("own");
     let strangers = Authority::new();
     let strange = strangers.certify_client("strange");
@@ -156,7 +156,7 @@ fn clients_need_certificates_as_tls_auth_clients_says() {
 
 #[test]
 fn thousands_of_commands_in_a_pipeline_are_answered_in_order() {
-    let place = Place::open(&["--io-threads", "2"]);
+    let place = TlsServer::open(&["--io-threads", "2"]);
     let mut client = place.connect();
     let mut request = Vec::new();
     for _ in 0..20_000 {
@@ -175,7 +175,7 @@ fn thousands_of_commands_in_a_pipeline_are_answered_in_order() {
 
 #[test]
 fn values_of_20_megabytes_go_both_ways() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     for version in VERSIONS {
         let rules = rules(&place.authority, None, &[version]);
         let mut client = Secure::connect(place.port.number(), &rules);
@@ -191,7 +191,7 @@ fn values_of_20_megabytes_go_both_ways() {
 
 #[test]
 fn requests_may_be_cut_anywhere_by_records_and_records_by_segments() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     let mut request = Vec::new();
     encode(&["SET", "key", "value"], &mut request);
     encode(&["GET", "key"], &mut request);
@@ -230,7 +230,7 @@ fn requests_may_be_cut_anywhere_by_records_and_records_by_segments() {
 
 #[test]
 fn a_handshake_may_come_in_pieces() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     for version in VERSIONS {
         let rules = rules(&place.authority, None, &[version]);
         let mut socket = TcpStream::connect(("127.0.0.1", place.port.number())).expect("it listens");
@@ -253,13 +253,13 @@ fn a_handshake_may_come_in_pieces() {
 }
 
 /// Returns the number of failures in the log, which strangers must not flood.
-fn n_failures_logged(place: &Place) -> usize {
+fn n_failures_logged(place: &TlsServer) -> usize {
     place.log().matches("Error accepting a client connection: ").count()
 }
 
 #[test]
 fn plain_text_on_the_port_is_closed_without_an_answer_and_logged_once_in_a_while() {
-    let place = Place::open(&["--io-threads", "1"]);
+    let place = TlsServer::open(&["--io-threads", "1"]);
     let mut observer = place.server.connect();
     for n in 1..=200 {
         let mut stranger = Client::connect(place.port.number());
@@ -297,7 +297,7 @@ fn offer(port: u16, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn no_handshake_ends_the_server_however_broken() {
-    let place = Place::with_clients("optional", &["--io-threads", "2"]);
+    let place = TlsServer::with_clients("optional", &["--io-threads", "2"]);
     let port = place.port.number();
     let mut dice = Dice(dice::seed());
     let rules = VERSIONS.map(|version| rules(&place.authority, None, &[version]));
@@ -343,7 +343,7 @@ fn no_handshake_ends_the_server_however_broken() {
 
 #[test]
 fn broken_records_end_their_connection_only() {
-    let place = Place::open(&["--io-threads", "2"]);
+    let place = TlsServer::open(&["--io-threads", "2"]);
     let mut dice = Dice(dice::seed());
     let mut request = Vec::new();
     encode(&["SET", "k", "v"], &mut request);
@@ -373,7 +373,7 @@ fn broken_records_end_their_connection_only() {
 
 #[test]
 fn a_handshake_that_does_not_end_is_ended_and_counts_as_a_client_until_then() {
-    let place = Place::open(&["--maxclients", "3"]);
+    let place = TlsServer::open(&["--maxclients", "3"]);
     let hello = client_hello(&place.rules());
     let mut observer = place.server.connect();
     let mut silent: Vec<Client> = (0..2).map(|_| Client::connect(place.port.number())).collect();
@@ -390,7 +390,7 @@ fn a_handshake_that_does_not_end_is_ended_and_counts_as_a_client_until_then() {
 
 #[test]
 fn connections_move_between_threads_with_their_sessions() {
-    let place = Place::open(&["--io-threads", "2", "--io-threads-always-active", "no"]);
+    let place = TlsServer::open(&["--io-threads", "2", "--io-threads-always-active", "no"]);
     let mut clients: Vec<(Secure, i64)> = (0..20).map(|_| (place.connect(), 0)).collect();
     let mut request = Vec::new();
     while_connections_move(&place.server, 2, || {
@@ -414,7 +414,7 @@ fn connections_move_between_threads_with_their_sessions() {
 
 #[test]
 fn certificates_are_read_again_when_they_are_set_and_kept_when_that_fails() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     let before = place.rules();
     let mut old = Secure::connect(place.port.number(), &before);
     let others = Authority::new();
@@ -466,14 +466,14 @@ fn certificates_are_read_again_when_they_are_set_and_kept_when_that_fails() {
 }
 
 /// Returns the user of a client with these rules, by ACL WHOAMI.
-fn who_is(place: &Place, rules: &Arc<ClientConfig>) -> String {
+fn who_is(place: &TlsServer, rules: &Arc<ClientConfig>) -> String {
     Secure::connect(place.port.number(), rules).ask("ACL WHOAMI")
 }
 
 #[test]
 fn a_client_is_the_user_whom_its_certificate_names() {
     let place =
-        Place::with_clients("optional", &["--tls-auth-clients-user", "cn", "--requirepass", "secret"]);
+        TlsServer::with_clients("optional", &["--tls-auth-clients-user", "cn", "--requirepass", "secret"]);
     let mut control = place.server.connect();
     assert_eq!(ask(&mut control, "AUTH secret"), "+OK");
     for rule in ["bob on ~b* +get +acl|whoami +ping", "first on +@all", "second on +@all", "off off +@all"] {
@@ -531,7 +531,7 @@ fn a_client_is_the_user_whom_its_certificate_names() {
 
 #[test]
 fn certificates_are_read_again_by_themselves_when_their_files_have_changed() {
-    let place = Place::open(&["--tls-auto-reload-interval", "1"]);
+    let place = TlsServer::open(&["--tls-auto-reload-interval", "1"]);
     let before = place.rules();
     let mut old = Secure::connect(place.port.number(), &before);
     let others = Authority::new();
@@ -568,7 +568,7 @@ fn certificates_are_read_again_by_themselves_when_their_files_have_changed() {
 
 #[test]
 fn the_ports_are_opened_closed_and_exchanged_while_the_server_runs() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     let plain = place.server.port();
     let tls = place.port.number();
     let mut control = place.connect();
@@ -595,7 +595,7 @@ fn the_ports_are_opened_closed_and_exchanged_while_the_server_runs() {
 
 #[test]
 fn messages_are_delivered() {
-    let place = Place::open(&["--io-threads", "2"]);
+    let place = TlsServer::open(&["--io-threads", "2"]);
     let mut listeners: Vec<Secure> = (0..10).map(|_| place.connect()).collect();
     for listener in &mut listeners {
         assert_eq!(listener.ask("SUBSCRIBE news"), "[\"subscribe\" \"news\" :1]");
@@ -615,7 +615,7 @@ fn messages_are_delivered() {
 
 #[test]
 fn the_server_says_that_it_closes() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     for version in VERSIONS {
         let rules = rules(&place.authority, None, &[version]);
         let mut killed = Secure::connect(place.port.number(), &rules);
@@ -634,7 +634,7 @@ fn the_server_says_that_it_closes() {
 
 #[test]
 fn a_client_that_says_that_it_sends_no_more_gets_its_replies() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     let value = "x".repeat(1_000_000);
     let mut request = Vec::new();
     encode(&["SET", "k", &value], &mut request);
@@ -656,7 +656,7 @@ fn a_client_that_says_that_it_sends_no_more_gets_its_replies() {
 
 #[test]
 fn replies_that_a_client_does_not_read_wait_for_it() {
-    let place = Place::open(&["--io-threads", "2"]);
+    let place = TlsServer::open(&["--io-threads", "2"]);
     let mut client = place.connect();
     let value: String = ('a'..='z').cycle().take(300_001).collect();
     assert_eq!(client.command(&["SET", "k", &value]).to_string(), "+OK");
@@ -684,7 +684,7 @@ fn replies_that_a_client_does_not_read_wait_for_it() {
 
 #[test]
 fn a_slow_reader_is_cut_off_by_its_limit() {
-    let place = Place::open(&["--client-output-buffer-limit", "normal 5mb 0 0"]);
+    let place = TlsServer::open(&["--client-output-buffer-limit", "normal 5mb 0 0"]);
     let mut client = place.connect();
     assert_eq!(client.command(&["SET", "k", &"x".repeat(1_000_000)]).to_string(), "+OK");
     let mut request = Vec::new();
@@ -702,7 +702,7 @@ fn a_slow_reader_is_cut_off_by_its_limit() {
 
 #[test]
 fn sessions_are_resumed_unless_that_is_turned_off_or_the_rules_have_changed() {
-    let place = Place::with_clients("yes", &[]);
+    let place = TlsServer::with_clients("yes", &[]);
     let own = place.authority.certify_client("own");
     for version in VERSIONS {
         let rules = rules(&place.authority, Some(&own), &[version]);
@@ -723,7 +723,7 @@ fn sessions_are_resumed_unless_that_is_turned_off_or_the_rules_have_changed() {
 
 #[test]
 fn keys_are_renewed_at_any_time() {
-    let place = Place::open(&[]);
+    let place = TlsServer::open(&[]);
     let rules = rules(&place.authority, None, &[VERSIONS[1]]);
     let mut client = Secure::connect(place.port.number(), &rules);
     for _ in 0..20 {
@@ -735,7 +735,7 @@ fn keys_are_renewed_at_any_time() {
 
 #[test]
 fn suites_are_chosen_as_the_server_says() {
-    let place = Place::open(&["--tls-protocols", "TLSv1.3", "--tls-prefer-server-ciphers", "yes"]);
+    let place = TlsServer::open(&["--tls-protocols", "TLSv1.3", "--tls-prefer-server-ciphers", "yes"]);
     for name in ["TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"] {
         let all =
             format!("{name}:TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");

@@ -10,7 +10,7 @@ use std::{
 use braid_server::{
     catalog::Group,
     command::{Registered, TABLE},
-    config::{Directive, Flags, Kind, directives},
+    config::{Directive, DirectiveFlags, Kind, directives},
     metrics,
 };
 
@@ -160,8 +160,12 @@ fn directive_rows(belongs: impl Fn(&Directive) -> bool) -> String {
             (_, default) => cell(default),
         };
         let changes = match row.flags {
-            flags if flags.contains(Flags::FILE_ONLY) || flags.contains(Flags::IMMUTABLE) => "at start",
-            flags if flags.contains(Flags::PROTECTED) => "any time, protected",
+            flags
+                if flags.contains(DirectiveFlags::FILE_ONLY) || flags.contains(DirectiveFlags::IMMUTABLE) =>
+            {
+                "at start"
+            }
+            flags if flags.contains(DirectiveFlags::PROTECTED) => "any time, protected",
             _ => "any time",
         };
         let values = values(&row.kind);

@@ -16,62 +16,8 @@ const ROLES: &[&str] =
 /// Names that mean the same in every module of tests.
 const TEST_ROLES: &[&str] = &["Fixture", "Model", "Random", "World"];
 
-/// The reason of every exception.
-const OLD: &str = "not renamed yet";
-
-/// Names that stand for several types of a crate, and renamed imports. The list only shrinks.
-const EXCEPTIONS: Exceptions = &[
-    ("server", "AddOptions", OLD),
-    ("server", "Argv", OLD),
-    ("server", "Asked", OLD),
-    ("server", "Batch", OLD),
-    ("server", "Contents", OLD),
-    ("server", "Counts", OLD),
-    ("server", "Cut", OLD),
-    ("server", "Ended", OLD),
-    ("server", "Endpoint", OLD),
-    ("server", "Entry", OLD),
-    ("server", "Family", OLD),
-    ("server", "Field", OLD),
-    ("server", "Flag", OLD),
-    ("server", "Flags", OLD),
-    ("server", "Form", OLD),
-    ("server", "Found", OLD),
-    ("server", "GaveUp", OLD),
-    ("server", "Head", OLD),
-    ("server", "Home", OLD),
-    ("server", "JournalTicket", OLD),
-    ("server", "LoadError", OLD),
-    ("server", "Loading", OLD),
-    ("server", "Log", OLD),
-    ("server", "Missing", OLD),
-    ("server", "MultiplePop", OLD),
-    ("server", "Named", OLD),
-    ("server", "Order", OLD),
-    ("server", "Origin", OLD),
-    ("server", "Parsed", OLD),
-    ("server", "Part", OLD),
-    ("server", "Parts", OLD),
-    ("server", "Peer", OLD),
-    ("server", "Piece", OLD),
-    ("server", "Place", OLD),
-    ("server", "Purpose", OLD),
-    ("server", "Query", OLD),
-    ("server", "Ran", OLD),
-    ("server", "Reason", OLD),
-    ("server", "Recorder", OLD),
-    ("server", "Request", OLD),
-    ("server", "Running", OLD),
-    ("server", "ScriptFlags", OLD),
-    ("server", "Side", OLD),
-    ("server", "Span", OLD),
-    ("server", "Step", OLD),
-    ("server", "Stopped", OLD),
-    ("server", "Told", OLD),
-    ("server", "Tracking", OLD),
-    ("server", "Unit", OLD),
-    ("server", "UnitEnded", OLD),
-];
+/// Names that stand for several types of a crate, and renamed imports.
+const EXCEPTIONS: Exceptions = &[];
 
 /// The words that begin a declaration of a type.
 const DECLARATIONS: &[&str] = &["enum", "struct", "trait", "type", "union"];

@@ -14,10 +14,10 @@ use braid_storage::{
     memory::reclaim,
 };
 
-use super::row_flags::{ADMIN, ANY_TIME};
+use super::row_flags::ADMIN;
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome, Words},
-    client::session::{LogBegun, Request, SaveOrder},
+    client::session::{LogBegun, SaveOrder, SessionRequest},
     command::{Call, CommandSpec, Run, connections::acl, help::help},
     config::{Appended, Config},
     log,
@@ -52,15 +52,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         complexity: "O(N) when N is the number of configuration parameters provided",
         ..CONFIG_ROW
     },
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: ANY_TIME,
-        run: Run::Session(config_help),
-        since: "5.0.0",
-        summary: "Returns helpful text about the different subcommands.",
-        ..CONFIG_ROW
-    },
+    CommandSpec { run: Run::Session(config_help), since: "5.0.0", group: Group::Server, ..CommandSpec::HELP },
     CommandSpec {
         name: "resetstat",
         arity: Arity::Exactly(2),
@@ -170,7 +162,7 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     reply.ok();
     // The reply, or that of EXEC, waits until the change stream is on disk and the AOF's directory is free.
     if !logs && (did_log || server.durability.aof.has_file()) {
-        call.session.ask(Request::Save { order: SaveOrder::EndLog, is_answered: false });
+        call.session.ask(SessionRequest::Save { order: SaveOrder::EndLog, is_answered: false });
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, shown},
-    client::session::{Counts, Reloading, Request, SaveOrder},
+    client::session::{Reloading, SaveOrder, SessionRequest, TimeAccounting},
     command::{
         Call, CommandSpec, Run, Work,
         help::{help, misused},
@@ -415,6 +415,12 @@ pub(super) fn debug_args(args: Args<'_>, n: usize) -> Outcome {
     Err(misused("DEBUG", args))
 }
 
+/// Reads the only argument, which turns something on unless it is 0.
+fn debug_switch(mut args: Args<'_>) -> Result<bool, CommandError> {
+    debug_args(args, 1)?;
+    Ok(args.int()? != 0)
+}
+
 /// An unknown subcommand, which fails with any number of arguments.
 fn debug_unknown(_: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(args, usize::MAX)
@@ -455,7 +461,7 @@ fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
     // The conversion saturates, and converts NaN to 0.
     let millis = (seconds * 1000.0) as u64;
     if millis > 0 {
-        call.session.ask(Request::Sleep { millis, counts: Counts::AsWork });
+        call.session.ask(SessionRequest::Sleep { millis, counts: TimeAccounting::AsWork });
     }
     reply.ok();
     Ok(())
@@ -468,17 +474,15 @@ fn debug_advance_time(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut R
     Ok(())
 }
 
-fn debug_set_active_expire(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(args, 1)?;
-    let on = args.int()? != 0;
+fn debug_set_active_expire(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = debug_switch(args)?;
     call.server.debug.active_expire.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }
 
-fn debug_pause_cron(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(args, 1)?;
-    let on = args.int()? != 0;
+fn debug_pause_cron(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = debug_switch(args)?;
     call.server.debug.pauses_cron.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
@@ -496,13 +500,8 @@ fn debug_reply_buffer(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-fn debug_set_disable_deny_scripts(
-    call: &mut Call<'_, '_>,
-    mut args: Args<'_>,
-    reply: &mut Reply<'_>,
-) -> Outcome {
-    debug_args(args, 1)?;
-    let on = args.int()? != 0;
+fn debug_set_disable_deny_scripts(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = debug_switch(args)?;
     call.server.debug.allows_all_in_scripts.store(on, Ordering::Relaxed);
     reply.ok();
     Ok(())
@@ -521,27 +520,24 @@ fn debug_set_skip_checksum_validation(
     Ok(())
 }
 
-fn debug_hold_heavy(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(args, 1)?;
-    let on = args.int()? != 0;
+fn debug_hold_heavy(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = debug_switch(args)?;
     call.server.debug.holds_heavy.store(on, Ordering::Relaxed);
     call.server.wake_heavy();
     reply.ok();
     Ok(())
 }
 
-fn debug_record_changes(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(args, 1)?;
-    let on = args.int()? != 0;
+fn debug_record_changes(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = debug_switch(args)?;
     call.server.debug.records_changes.store(on, Ordering::Relaxed);
     call.each_shard(call.session.db, |shard| shard.hear_all(hearers::RECORDER, on));
     reply.ok();
     Ok(())
 }
 
-fn debug_record_log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(args, 1)?;
-    let on = args.int()? != 0;
+fn debug_record_log(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = debug_switch(args)?;
     let is_logged = on || call.server.durability.aof.is_writing();
     call.each_shard(call.session.db, |shard| shard.hear_all(record::LOG, is_logged));
     call.server.durability.keep_records(on);
@@ -611,9 +607,8 @@ fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Rep
     Ok(())
 }
 
-fn debug_hold_offloaded(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    debug_args(args, 1)?;
-    let on = args.int()? != 0;
+fn debug_hold_offloaded(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let on = debug_switch(args)?;
     call.server.debug.holds_offloaded.store(on, Ordering::Relaxed);
     call.server.wake_heavy();
     reply.ok();

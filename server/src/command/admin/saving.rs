@@ -7,7 +7,7 @@ use braid_protocol::reply::Reply;
 use super::row_flags::{ABOUT_SERVER, ANY_TIME, SAVING};
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, Outcome},
-    client::session::{AwaitSync, Replies, Request, SaveOrder, SyncAnswer},
+    client::session::{AwaitSync, Replies, SaveOrder, SessionRequest, SyncAnswer},
     command::{Call, CommandSpec, Run, connections::client::timeout_millis},
 };
 
@@ -118,7 +118,7 @@ pub(in crate::command) fn save_flushed(call: &Call<'_, '_>) -> bool {
         return false;
     }
     let is_answered = call.session.replies == Replies::On;
-    call.session.ask(Request::Save { order: SaveOrder::SaveFlushed, is_answered });
+    call.session.ask(SessionRequest::Save { order: SaveOrder::SaveFlushed, is_answered });
     true
 }
 
@@ -128,7 +128,7 @@ pub(super) fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
         return Err(CommandError::text("ERR Command not allowed inside a transaction"));
     }
     let is_answered = call.session.replies == Replies::On;
-    call.session.ask(Request::Save { order, is_answered });
+    call.session.ask(SessionRequest::Save { order, is_answered });
     Ok(())
 }
 
@@ -185,7 +185,13 @@ fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
 fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): (bool, u64), timeout: u64) {
     let millis = if timeout == 0 { u64::MAX } else { timeout };
     let is_answered = call.session.replies == Replies::On;
-    call.session.ask(Request::AwaitSync(AwaitSync { answers, is_answered, is_local, n_replicas, millis }));
+    call.session.ask(SessionRequest::AwaitSync(AwaitSync {
+        answers,
+        is_answered,
+        is_local,
+        n_replicas,
+        millis,
+    }));
 }
 
 fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

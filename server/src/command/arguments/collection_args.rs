@@ -1,6 +1,6 @@
 //! Shared parts of commands on members: writing members, random samples and scans.
 
-use braid_protocol::reply::Reply;
+use braid_protocol::{number, reply::Reply};
 use braid_storage::{
     glob::{self, Case, glob_match},
     table::Position,
@@ -44,6 +44,20 @@ pub(in crate::command) fn write_samples(
         }
     }
     Ok(())
+}
+
+/// Takes an integer of at least `min`. Every other argument gives the same error.
+pub(in crate::command) fn at_least(
+    min: usize,
+    args: &mut Args<'_>,
+    error: &'static str,
+) -> Result<usize, CommandError> {
+    read_count(args.next()?).filter(|&given| given >= min).ok_or(CommandError::text(error))
+}
+
+/// Reads an integer that is not negative.
+pub(in crate::command) fn read_count(text: &[u8]) -> Option<usize> {
+    number::parse_i64(text).and_then(|count| usize::try_from(count).ok())
 }
 
 /// Returns the approximate length of an element in bytes.

@@ -14,7 +14,7 @@ use crate::catalog::{Args, CommandError};
 
 /// The unit of a time in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Unit {
+pub(in crate::command) enum TimeUnit {
     Seconds,
     Millis,
 }
@@ -34,13 +34,13 @@ pub(in crate::command) enum CountedFrom {
 /// expire time.
 pub(in crate::command) fn absolute_millis(
     value: i64,
-    unit: Unit,
+    unit: TimeUnit,
     from: CountedFrom,
     now: Millis,
 ) -> Option<i64> {
     let millis = match unit {
-        Unit::Seconds => value.checked_mul(1000)?,
-        Unit::Millis => value,
+        TimeUnit::Seconds => value.checked_mul(1000)?,
+        TimeUnit::Millis => value,
     };
     match from {
         CountedFrom::Now => millis.checked_add(now.0 as i64),
@@ -68,19 +68,19 @@ pub(in crate::command) enum ExpiryOption<'a> {
     /// The option PERSIST.
     Persist,
     /// EX, PX, EXAT or PXAT, with a number that is not parsed yet.
-    Time { unit: Unit, from: CountedFrom, text: &'a [u8] },
+    Time { unit: TimeUnit, from: CountedFrom, text: &'a [u8] },
 }
 
 /// The options that a time follows.
-const TIMES: [(&str, Unit, CountedFrom); 4] = [
-    ("EX", Unit::Seconds, CountedFrom::Now),
-    ("PX", Unit::Millis, CountedFrom::Now),
-    ("EXAT", Unit::Seconds, CountedFrom::Epoch),
-    ("PXAT", Unit::Millis, CountedFrom::Epoch),
+const TIMES: [(&str, TimeUnit, CountedFrom); 4] = [
+    ("EX", TimeUnit::Seconds, CountedFrom::Now),
+    ("PX", TimeUnit::Millis, CountedFrom::Now),
+    ("EXAT", TimeUnit::Seconds, CountedFrom::Epoch),
+    ("PXAT", TimeUnit::Millis, CountedFrom::Epoch),
 ];
 
 /// Takes EX, PX, EXAT or PXAT, and returns the meaning of the next number.
-pub(in crate::command) fn take_time_tag(args: &mut Args<'_>) -> Option<(Unit, CountedFrom)> {
+pub(in crate::command) fn take_time_tag(args: &mut Args<'_>) -> Option<(TimeUnit, CountedFrom)> {
     TIMES.iter().find(|(tag, ..)| args.tag(tag)).map(|&(_, unit, from)| (unit, from))
 }
 
@@ -184,27 +184,27 @@ mod tests {
 
     #[test]
     fn times_count_from_the_command_or_the_epoch() {
-        assert_eq!(absolute_millis(10, Unit::Seconds, CountedFrom::Now, NOW), Some(1_700_000_010_000));
-        assert_eq!(absolute_millis(10, Unit::Millis, CountedFrom::Now, NOW), Some(1_700_000_000_010));
-        assert_eq!(absolute_millis(10, Unit::Seconds, CountedFrom::Epoch, NOW), Some(10_000));
-        assert_eq!(absolute_millis(10, Unit::Millis, CountedFrom::Epoch, NOW), Some(10));
-        assert_eq!(absolute_millis(-10, Unit::Seconds, CountedFrom::Epoch, NOW), Some(-10_000));
+        assert_eq!(absolute_millis(10, TimeUnit::Seconds, CountedFrom::Now, NOW), Some(1_700_000_010_000));
+        assert_eq!(absolute_millis(10, TimeUnit::Millis, CountedFrom::Now, NOW), Some(1_700_000_000_010));
+        assert_eq!(absolute_millis(10, TimeUnit::Seconds, CountedFrom::Epoch, NOW), Some(10_000));
+        assert_eq!(absolute_millis(10, TimeUnit::Millis, CountedFrom::Epoch, NOW), Some(10));
+        assert_eq!(absolute_millis(-10, TimeUnit::Seconds, CountedFrom::Epoch, NOW), Some(-10_000));
     }
 
     #[test]
     fn times_that_do_not_fit_are_refused() {
         let limit = i64::MAX / 1000;
-        assert_eq!(absolute_millis(limit, Unit::Seconds, CountedFrom::Epoch, NOW), Some(limit * 1000));
-        assert_eq!(absolute_millis(limit + 1, Unit::Seconds, CountedFrom::Epoch, NOW), None);
-        assert_eq!(absolute_millis(limit, Unit::Seconds, CountedFrom::Now, NOW), None);
-        assert_eq!(absolute_millis(i64::MIN, Unit::Seconds, CountedFrom::Now, NOW), None);
+        assert_eq!(absolute_millis(limit, TimeUnit::Seconds, CountedFrom::Epoch, NOW), Some(limit * 1000));
+        assert_eq!(absolute_millis(limit + 1, TimeUnit::Seconds, CountedFrom::Epoch, NOW), None);
+        assert_eq!(absolute_millis(limit, TimeUnit::Seconds, CountedFrom::Now, NOW), None);
+        assert_eq!(absolute_millis(i64::MIN, TimeUnit::Seconds, CountedFrom::Now, NOW), None);
         assert_eq!(
-            absolute_millis(i64::MIN, Unit::Millis, CountedFrom::Now, NOW),
+            absolute_millis(i64::MIN, TimeUnit::Millis, CountedFrom::Now, NOW),
             Some(i64::MIN + NOW.0 as i64)
         );
         let room = i64::MAX - NOW.0 as i64;
-        assert_eq!(absolute_millis(room, Unit::Millis, CountedFrom::Now, NOW), Some(i64::MAX));
-        assert_eq!(absolute_millis(room + 1, Unit::Millis, CountedFrom::Now, NOW), None);
+        assert_eq!(absolute_millis(room, TimeUnit::Millis, CountedFrom::Now, NOW), Some(i64::MAX));
+        assert_eq!(absolute_millis(room + 1, TimeUnit::Millis, CountedFrom::Now, NOW), None);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(future_deadline(NOW.0 as i64 + 1, NOW), Some(Deadline::at(NOW.0 + 1)));
     }
 
-    fn lifetime(unit: Unit, from: CountedFrom, text: &str) -> Result<Lifetime, CommandError> {
+    fn lifetime(unit: TimeUnit, from: CountedFrom, text: &str) -> Result<Lifetime, CommandError> {
         ExpiryOption::Time { unit, from, text: text.as_bytes() }.lifetime(NOW, "set")
     }
 
@@ -222,12 +222,15 @@ mod tests {
     fn the_time_of_an_option_is_a_positive_integer() {
         let until = |millis| Ok(Lifetime::Until(Deadline::at(millis)));
         let invalid = Err(CommandError::InvalidExpire("set"));
-        assert_eq!(lifetime(Unit::Seconds, CountedFrom::Now, "1"), until(NOW.0 + 1000));
-        assert_eq!(lifetime(Unit::Millis, CountedFrom::Epoch, "9223372036854775807"), until(i64::MAX as u64));
-        assert_eq!(lifetime(Unit::Millis, CountedFrom::Epoch, "1"), Ok(Lifetime::Over));
-        assert_eq!(lifetime(Unit::Millis, CountedFrom::Epoch, "0"), invalid);
-        assert_eq!(lifetime(Unit::Millis, CountedFrom::Epoch, "-1"), invalid);
-        assert_eq!(lifetime(Unit::Seconds, CountedFrom::Now, "9223372036854775"), invalid);
-        assert_eq!(lifetime(Unit::Seconds, CountedFrom::Now, "ten"), Err(CommandError::NotInteger));
+        assert_eq!(lifetime(TimeUnit::Seconds, CountedFrom::Now, "1"), until(NOW.0 + 1000));
+        assert_eq!(
+            lifetime(TimeUnit::Millis, CountedFrom::Epoch, "9223372036854775807"),
+            until(i64::MAX as u64)
+        );
+        assert_eq!(lifetime(TimeUnit::Millis, CountedFrom::Epoch, "1"), Ok(Lifetime::Over));
+        assert_eq!(lifetime(TimeUnit::Millis, CountedFrom::Epoch, "0"), invalid);
+        assert_eq!(lifetime(TimeUnit::Millis, CountedFrom::Epoch, "-1"), invalid);
+        assert_eq!(lifetime(TimeUnit::Seconds, CountedFrom::Now, "9223372036854775"), invalid);
+        assert_eq!(lifetime(TimeUnit::Seconds, CountedFrom::Now, "ten"), Err(CommandError::NotInteger));
     }
 }

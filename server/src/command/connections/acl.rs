@@ -7,7 +7,9 @@ use braid_protocol::reply::Reply;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::{
-    access::{Asked, Commands, Context, Entry, Reason, Selector, User, Users, has_spaces},
+    access::{
+        CheckedCommand, Commands, Context, DenialEntry, DeniedRight, Selector, User, Users, has_spaces,
+    },
     catalog::{Args, Arity, Categories, CommandError, Denial, Flags, Group, Outcome, Words, shown},
     client::{
         record::{ClientRecord, Identity},
@@ -91,14 +93,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
         ..ADMIN
     },
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
-        run: Run::Session(print_help),
-        summary: "Returns helpful text about the different subcommands.",
-        ..ROW
-    },
+    CommandSpec { run: Run::Session(print_help), since: "6.0.0", group: Group::Server, ..CommandSpec::HELP },
     CommandSpec {
         name: "list",
         arity: Arity::Exactly(2),
@@ -250,7 +245,7 @@ fn change_users<T>(
     Ok(changed)
 }
 
-fn check_still_allowed(users: &Users, identity: &Identity, asked: &Asked<'_>) -> Outcome {
+fn check_still_allowed(users: &Users, identity: &Identity, asked: &CheckedCommand<'_>) -> Outcome {
     let user = users.get(&identity.name).filter(|user| user.serial() == identity.serial);
     let allowed = user.ok_or(Denial::Command(asked.full_name)).and_then(|user| user.check(asked));
     allowed.map_err(CommandError::Denied)
@@ -386,7 +381,7 @@ fn dry_run(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
         return Ok(());
     };
     let (reason, what) = named_by(denial, words);
-    let verb = if reason == Reason::Command { "run" } else { "access" };
+    let verb = if reason == DeniedRight::Command { "run" } else { "access" };
     // As in Redis, where it is a C string.
     let what = what.split(|&byte| byte == 0).next().unwrap_or_default();
     let before = format!("This user has no permissions to {verb} the '");
@@ -408,7 +403,7 @@ fn log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Ou
         }
         Some(_) => usize::try_from(args.int()?.max(0)).unwrap_or(usize::MAX),
     };
-    let entries: Vec<Entry> = call.server.accounts.denials().iter().take(n_shown).cloned().collect();
+    let entries: Vec<DenialEntry> = call.server.accounts.denials().iter().take(n_shown).cloned().collect();
     reply.array(entries.len());
     let now = call.server.clock.now();
     for entry in &entries {
@@ -417,7 +412,7 @@ fn log(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Ou
     Ok(())
 }
 
-fn describe_entry(entry: &Entry, age_millis: u64, reply: &mut Reply<'_>) {
+fn describe_entry(entry: &DenialEntry, age_millis: u64, reply: &mut Reply<'_>) {
     reply.map(10);
     reply.bulk(b"count");
     reply.integer(entry.count as i64);
@@ -468,31 +463,31 @@ pub(crate) fn entry_of(
     context: Context,
     table: &CommandTable,
     server: &Server,
-) -> Entry {
+) -> DenialEntry {
     let (reason, object) = named_by(denial, words);
     let user = session.record.user.load();
     let client = describe_client(&session.record, table, server.clock.uptime_millis());
-    Entry::new(reason, context, object, &user.name, client, server.clock.now())
+    DenialEntry::new(reason, context, object, &user.name, client, server.clock.now())
 }
 
 /// Returns the denied part of a command's words, with the reason.
-fn named_by(denial: Denial, words: Words<'_>) -> (Reason, &[u8]) {
+fn named_by(denial: Denial, words: Words<'_>) -> (DeniedRight, &[u8]) {
     match denial {
-        Denial::Command(name) => (Reason::Command, name.as_bytes()),
-        Denial::Key(at) => (Reason::Key, words.get(at)),
-        Denial::Channel(at) => (Reason::Channel, words.get(at)),
+        Denial::Command(name) => (DeniedRight::Command, name.as_bytes()),
+        Denial::Key(at) => (DeniedRight::Key, words.get(at)),
+        Denial::Channel(at) => (DeniedRight::Channel, words.get(at)),
     }
 }
 
 /// Counts a denial for INFO.
-pub(crate) fn count_denial(reason: Reason, thread: &ThreadState) {
+pub(crate) fn count_denial(reason: DeniedRight, thread: &ThreadState) {
     let stats = thread.stats();
     match reason {
-        Reason::Auth => stats.failed_auths.add(1),
-        Reason::Command => stats.denied_commands.add(1),
-        Reason::Key => stats.denied_keys.add(1),
-        Reason::Channel => stats.denied_channels.add(1),
-        Reason::TlsCert => stats.denied_certificates.add(1),
+        DeniedRight::Auth => stats.failed_auths.add(1),
+        DeniedRight::Command => stats.denied_commands.add(1),
+        DeniedRight::Key => stats.denied_keys.add(1),
+        DeniedRight::Channel => stats.denied_channels.add(1),
+        DeniedRight::TlsCert => stats.denied_certificates.add(1),
     }
 }
 
@@ -502,8 +497,8 @@ pub(super) fn note_failed_auth(call: &Call<'_, '_>, words: Words<'_>, user: &[u8
     let server = call.server;
     let context = if call.n_in_transaction.is_some() { Context::Multi } else { Context::Toplevel };
     let client = describe_client(&call.session.record, call.table, server.clock.uptime_millis());
-    let entry = Entry::new(Reason::Auth, context, words.get(0), user, client, server.clock.now());
-    count_denial(Reason::Auth, call.thread);
+    let entry = DenialEntry::new(DeniedRight::Auth, context, words.get(0), user, client, server.clock.now());
+    count_denial(DeniedRight::Auth, call.thread);
     server.note_denial(entry);
 }
 
@@ -519,8 +514,9 @@ pub(crate) fn note_refused_certificate(
 ) {
     let server = thread.server();
     let client = describe_client(record, table, server.clock.uptime_millis());
-    let entry = Entry::new(Reason::TlsCert, Context::Toplevel, b"", user, client, server.clock.now());
-    count_denial(Reason::TlsCert, thread);
+    let entry =
+        DenialEntry::new(DeniedRight::TlsCert, Context::Toplevel, b"", user, client, server.clock.now());
+    count_denial(DeniedRight::TlsCert, thread);
     server.note_denial(entry);
 }
 

@@ -19,7 +19,7 @@ use crate::{
         id::{ClientId, Endpoint},
         record::{ClientRecord, Identity, Listens, SyncWait},
         session::Replies,
-        waits::GaveUp,
+        waits::WaitEnd,
     },
     command::{
         Call, CommandSpec, CommandTable, Run,
@@ -75,13 +75,10 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(print_help),
         since: "5.0.0",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ROW
+        group: Group::Connection,
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "id",
@@ -647,9 +644,9 @@ fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     at_most(2, args)?;
     let id = args.next()?;
     let why = if args.is_empty() || args.tag("TIMEOUT") {
-        GaveUp::TimedOut
+        WaitEnd::TimedOut
     } else if args.tag("ERROR") {
-        GaveUp::Unblocked
+        WaitEnd::Unblocked
     } else {
         return Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
     };
@@ -657,7 +654,7 @@ fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     let record = u64::try_from(id).ok().and_then(|id| call.server.clients.get(ClientId(id)));
     let waiting = record.as_ref().and_then(|record| record.waiting.load_full());
     let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
-    let how = if why == GaveUp::Unblocked { SyncWait::Fails } else { SyncWait::TimesOut };
+    let how = if why == WaitEnd::Unblocked { SyncWait::Fails } else { SyncWait::TimesOut };
     let waits_for_sync = record.filter(|record| claimed.is_none() && record.unblock_sync_wait(how));
     reply.integer((claimed.is_some() || waits_for_sync.is_some()) as i64);
     if let Some(record) = waits_for_sync {

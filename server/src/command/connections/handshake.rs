@@ -12,7 +12,7 @@ use super::{acl, tracking};
 use crate::{
     access::DEFAULT_USER,
     catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, Words, shown},
-    client::session::{Counts, Replies, Request, Session},
+    client::session::{Replies, Session, SessionRequest, TimeAccounting},
     command::{Call, CommandSpec, Run, Work, families::pubsub, forget_own_watches_in_parts, is_confined},
     config::REDIS_VERSION,
 };
@@ -173,7 +173,7 @@ fn authenticate(call: &mut Call<'_, '_>, words: Words<'_>, user: &[u8], password
     session.failed_auths = session.failed_auths.saturating_add(1);
     let millis = rest_after(session.failed_auths);
     if millis > 0 {
-        session.ask(Request::Sleep { millis, counts: Counts::NotAtAll });
+        session.ask(SessionRequest::Sleep { millis, counts: TimeAccounting::NotAtAll });
     }
     Err(WRONG_PASSWORD)
 }

@@ -15,7 +15,7 @@ use crate::{
     client::{
         id::ClientId,
         record::{ClientRecord, Listens},
-        session::{Request, Session},
+        session::{Session, SessionRequest},
     },
     command::Call,
     notify::{
@@ -205,7 +205,7 @@ pub(in crate::command) fn stop(call: &mut Call<'_, '_>) {
 
 /// Publishes a client's mode of tracking.
 fn publish(call: &mut Call<'_, '_>, mode: Option<&Arc<Mode>>) {
-    call.session.ask(Request::ReadNotifications);
+    call.session.ask(SessionRequest::ReadNotifications);
     let record = &call.session.record;
     record.set_listens(Listens::ToChanges, mode.is_some());
     record.has_lost_redirect.store(false, Ordering::Relaxed);

@@ -310,7 +310,7 @@ fn combine(operation: BitOperation, sources: &[Option<Pinned>]) -> Pinned {
 }
 
 /// An operation of BITFIELD on one integer.
-struct Field {
+struct BitfieldOperation {
     int: IntType,
     /// The number of its first bit.
     at: u64,
@@ -325,7 +325,7 @@ enum Action {
     Increment(i64),
 }
 
-impl Field {
+impl BitfieldOperation {
     /// Returns the length of a string that ends with the integer's last byte.
     fn end_bytes(&self) -> usize {
         (self.at + self.int.n_bits()).div_ceil(8) as usize
@@ -336,7 +336,7 @@ impl Field {
     }
 }
 
-type Fields = SmallVec<[Field; 4]>;
+type Fields = SmallVec<[BitfieldOperation; 4]>;
 
 /// Reads BITFIELD's operations.
 fn fields(mut args: Args<'_>) -> Result<Fields, CommandError> {
@@ -359,7 +359,7 @@ fn fields(mut args: Args<'_>) -> Result<Fields, CommandError> {
             (_, true) => Action::Set(args.int()?),
             _ => Action::Increment(args.int()?),
         };
-        fields.push(Field { int, at, action, overflow });
+        fields.push(BitfieldOperation { int, at, action, overflow });
     }
     Ok(fields)
 }
@@ -399,7 +399,7 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
     let key = args.key()?;
     let fields = fields(args)?;
     let writes = fields.iter().filter(|field| field.is_write());
-    let Some(len) = writes.map(Field::end_bytes).max() else {
+    let Some(len) = writes.map(BitfieldOperation::end_bytes).max() else {
         write_fields(&fields, shard.string(&key)?.unwrap_or_default(), reply);
         return Ok(());
     };
@@ -409,7 +409,7 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
         string.write_at(len, &[]);
     }
     reply.array(fields.len());
-    for &Field { int, at, action, overflow } in &fields {
+    for &BitfieldOperation { int, at, action, overflow } in &fields {
         let old = int.get(string.bytes(), at);
         let wanted = match action {
             Action::Get => old.into(),
@@ -436,14 +436,14 @@ fn bitfield(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Out
 fn written_fields(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let fields = fields(args).unwrap_or_default();
-    let end = fields.iter().filter(|field| field.is_write()).map(Field::end_bytes).max();
+    let end = fields.iter().filter(|field| field.is_write()).map(BitfieldOperation::end_bytes).max();
     end.map_or(0, |end| work::lengthened(look, &key, |_| end))
 }
 
 fn bitfield_ro(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let fields = fields(args)?;
-    if fields.iter().any(Field::is_write) {
+    if fields.iter().any(BitfieldOperation::is_write) {
         return Err(CommandError::text("ERR BITFIELD_RO only supports the GET subcommand"));
     }
     write_fields(&fields, shard.string(&key)?.unwrap_or_default(), reply);

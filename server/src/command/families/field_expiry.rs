@@ -17,7 +17,7 @@ use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Keys, Outcome, shown},
     command::{
         CommandSpec, Log, Run,
-        arguments::expire_options::{CountedFrom, Unit, absolute_millis, future_deadline, take_time_tag},
+        arguments::expire_options::{CountedFrom, TimeUnit, absolute_millis, future_deadline, take_time_tag},
         log_rewrite,
     },
 };
@@ -227,7 +227,7 @@ fn fields<'a>(mut args: Args<'a>, wrong_number: CommandError) -> Result<Args<'a>
 /// Returns milliseconds since the Unix epoch, possibly in the past.
 fn expiry_time(
     text: &[u8],
-    unit: Unit,
+    unit: TimeUnit,
     from: CountedFrom,
     now: Millis,
     command: &'static str,
@@ -242,26 +242,26 @@ fn expiry_time(
 }
 
 fn hexpire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_deadlines(shard, args, reply, (Unit::Seconds, CountedFrom::Now), "hexpire")
+    set_deadlines(shard, args, reply, (TimeUnit::Seconds, CountedFrom::Now), "hexpire")
 }
 
 fn hpexpire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_deadlines(shard, args, reply, (Unit::Millis, CountedFrom::Now), "hpexpire")
+    set_deadlines(shard, args, reply, (TimeUnit::Millis, CountedFrom::Now), "hpexpire")
 }
 
 fn hexpireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_deadlines(shard, args, reply, (Unit::Seconds, CountedFrom::Epoch), "hexpireat")
+    set_deadlines(shard, args, reply, (TimeUnit::Seconds, CountedFrom::Epoch), "hexpireat")
 }
 
 fn hpexpireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_deadlines(shard, args, reply, (Unit::Millis, CountedFrom::Epoch), "hpexpireat")
+    set_deadlines(shard, args, reply, (TimeUnit::Millis, CountedFrom::Epoch), "hpexpireat")
 }
 
 fn set_deadlines(
     shard: &mut Shard,
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
-    (unit, from): (Unit, CountedFrom),
+    (unit, from): (TimeUnit, CountedFrom),
     name: &'static str,
 ) -> Outcome {
     let key = args.key()?;
@@ -589,15 +589,15 @@ mod tests {
         let time = |text: &str, unit, from| expiry_time(text.as_bytes(), unit, from, now, "hexpire");
         let too_late = Err(CommandError::InvalidExpire("hexpire"));
         let (from_now, absolute) = (CountedFrom::Now, CountedFrom::Epoch);
-        assert_eq!(time("70368744177663", Unit::Millis, absolute), Ok(LATEST));
-        assert_eq!(time("70368744177664", Unit::Millis, absolute), too_late);
-        assert_eq!(time("70368744177", Unit::Seconds, absolute), Ok(70_368_744_177_000));
-        assert_eq!(time("70368744178", Unit::Seconds, absolute), too_late);
-        assert_eq!(time("68668744177663", Unit::Millis, from_now), Ok(LATEST));
-        assert_eq!(time("68668744177664", Unit::Millis, from_now), too_late);
-        assert_eq!(time("9223372036854775807", Unit::Seconds, from_now), too_late);
-        assert_eq!(time("0", Unit::Seconds, from_now), Ok(now.0 as i64));
-        assert_eq!(time("", Unit::Seconds, from_now), Err(CommandError::NotInteger));
+        assert_eq!(time("70368744177663", TimeUnit::Millis, absolute), Ok(LATEST));
+        assert_eq!(time("70368744177664", TimeUnit::Millis, absolute), too_late);
+        assert_eq!(time("70368744177", TimeUnit::Seconds, absolute), Ok(70_368_744_177_000));
+        assert_eq!(time("70368744178", TimeUnit::Seconds, absolute), too_late);
+        assert_eq!(time("68668744177663", TimeUnit::Millis, from_now), Ok(LATEST));
+        assert_eq!(time("68668744177664", TimeUnit::Millis, from_now), too_late);
+        assert_eq!(time("9223372036854775807", TimeUnit::Seconds, from_now), too_late);
+        assert_eq!(time("0", TimeUnit::Seconds, from_now), Ok(now.0 as i64));
+        assert_eq!(time("", TimeUnit::Seconds, from_now), Err(CommandError::NotInteger));
     }
 
     #[test]

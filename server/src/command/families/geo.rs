@@ -27,6 +27,9 @@ use crate::{
     command::{Call, CommandSpec, Look, Run, Work, arguments::collection_args::write_element},
 };
 
+const FOR_EACH_IN_AREA: &str = "O(N+M*log(M)) where N is the number of members in the cells around the area \
+                                and M that of the members in the area";
+
 pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "geoadd",
@@ -97,8 +100,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
                  MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] \
                  [WITHDIST] [WITHHASH]",
         summary: "Returns the members in a circle or a box.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -114,8 +116,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
                  <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count \
                  [ANY]] [STOREDIST]",
         summary: "Stores the members in a circle or a box under another key.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -130,8 +131,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
                  count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
         summary: "Returns the members in a circle around a place, or stores them.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
@@ -150,8 +150,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
                  count [ANY]] [ASC | DESC]",
         summary: "Returns the members in a circle around a place.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument",
@@ -170,8 +169,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
                  [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
         summary: "Returns the members in a circle around one of them, or stores them.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
@@ -191,8 +189,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
                  [ANY]] [ASC | DESC]",
         summary: "Returns the members in a circle around one of them.",
-        complexity: "O(N+M*log(M)) where N is the number of members in the cells around the area and M \
-                     that of the members in the area",
+        complexity: FOR_EACH_IN_AREA,
         deprecated: Some(Deprecation {
             since: "6.2.0",
             replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
@@ -357,7 +354,7 @@ enum Centre {
 
 /// The arguments of a search: its area, and the contents of its reply.
 #[derive(Default)]
-struct Query<'a> {
+struct GeoQuery<'a> {
     centre: Centre,
     shape: Option<Shape>,
     /// The unit of distances in the reply, in metres.
@@ -369,20 +366,20 @@ struct Query<'a> {
     count: Option<usize>,
     /// Whether the first members found are enough.
     any: bool,
-    order: Option<Order>,
+    order: Option<DistanceOrder>,
     destination: Option<Key<'a>>,
     stores_distance: bool,
 }
 
 /// The order of distances.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum DistanceOrder {
     Ascending,
     Descending,
 }
 
 /// A member in the area.
-struct Found<'s> {
+struct FoundMember<'s> {
     member: Element<'s>,
     place: GeoPoint,
     score: f64,
@@ -390,7 +387,7 @@ struct Found<'s> {
     distance: f64,
 }
 
-impl<'a> Query<'a> {
+impl<'a> GeoQuery<'a> {
     /// Reads the arguments after the keys. The set, if there is one, locates its members.
     fn read(
         mut args: Args<'a>,
@@ -398,7 +395,7 @@ impl<'a> Query<'a> {
         dialect: Dialect,
         destination: Option<Key<'a>>,
     ) -> Result<Self, CommandError> {
-        let mut query = Query { metres: 1.0, destination, ..Query::default() };
+        let mut query = GeoQuery { metres: 1.0, destination, ..GeoQuery::default() };
         match dialect {
             Dialect::Around { .. } => {
                 query.centre = Centre::Given(place(&mut args)?);
@@ -428,15 +425,15 @@ impl<'a> Query<'a> {
 
     /// Takes an option about the contents of the reply.
     fn read_option(&mut self, args: &mut Args<'a>, dialect: Dialect) -> Result<bool, CommandError> {
-        let Query { with_distance, with_score, with_place, any, .. } = self;
+        let GeoQuery { with_distance, with_score, with_place, any, .. } = self;
         let flags =
             [("WITHDIST", with_distance), ("WITHHASH", with_score), ("WITHCOORD", with_place), ("ANY", any)];
         if let Some((_, flag)) = flags.into_iter().find(|(tag, _)| args.tag(tag)) {
             *flag = true;
         } else if args.tag("ASC") {
-            self.order = Some(Order::Ascending);
+            self.order = Some(DistanceOrder::Ascending);
         } else if args.tag("DESC") {
-            self.order = Some(Order::Descending);
+            self.order = Some(DistanceOrder::Descending);
         } else if args.remaining() > 1 && args.tag("COUNT") {
             let count = usize::try_from(args.int()?).ok().filter(|&count| count > 0);
             self.count = Some(count.ok_or(CommandError::text("ERR COUNT must be > 0"))?);
@@ -546,7 +543,7 @@ impl<'a> Query<'a> {
     }
 
     /// Returns the members of the result, in order.
-    fn find<'s>(&self, set: SortedSetRef<'s>) -> Vec<Found<'s>> {
+    fn find<'s>(&self, set: SortedSetRef<'s>) -> Vec<FoundMember<'s>> {
         let Some(area) = self.area() else { return Vec::new() };
         let enough = self.count.filter(|_| self.any).unwrap_or(usize::MAX);
         let scored = area.score_ranges().into_iter().flat_map(|scores| {
@@ -556,21 +553,25 @@ impl<'a> Query<'a> {
             let score = scored.score();
             let place = GeoPoint::of_score(score);
             let distance = area.distance_to(place)?;
-            Some(Found { member: scored.member, place, score, distance })
+            Some(FoundMember { member: scored.member, place, score, distance })
         });
-        let mut found: Vec<Found<'s>> = in_area.take(enough).collect();
+        let mut found: Vec<FoundMember<'s>> = in_area.take(enough).collect();
         // A limited result contains the nearest members, unless ANY is given.
-        let order = self.order.or((self.count.is_some() && !self.any).then_some(Order::Ascending));
+        let order = self.order.or((self.count.is_some() && !self.any).then_some(DistanceOrder::Ascending));
         match order {
-            Some(Order::Ascending) => found.sort_by(|one, other| one.distance.total_cmp(&other.distance)),
-            Some(Order::Descending) => found.sort_by(|one, other| other.distance.total_cmp(&one.distance)),
+            Some(DistanceOrder::Ascending) => {
+                found.sort_by(|one, other| one.distance.total_cmp(&other.distance))
+            }
+            Some(DistanceOrder::Descending) => {
+                found.sort_by(|one, other| other.distance.total_cmp(&one.distance))
+            }
             None => {}
         }
         found.truncate(self.count.unwrap_or(usize::MAX));
         found
     }
 
-    fn write(&self, found: &[Found<'_>], reply: &mut Reply<'_>) {
+    fn write(&self, found: &[FoundMember<'_>], reply: &mut Reply<'_>) {
         let n_told =
             usize::from(self.with_distance) + usize::from(self.with_score) + usize::from(self.with_place);
         reply.array(found.len());
@@ -596,7 +597,7 @@ impl<'a> Query<'a> {
 fn search(shard: &mut Shard, mut args: Args<'_>, dialect: Dialect, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
     let set = shard.value::<SortedSetType>(&key)?;
-    let query = Query::read(args, set, dialect, None)?;
+    let query = GeoQuery::read(args, set, dialect, None)?;
     match set {
         Some(set) => query.write(&query.find(set), reply),
         None => reply.array(0),
@@ -615,7 +616,7 @@ fn search_and_store<'a>(
     let key = args.key()?;
     let router = *call.server.keyspace.router();
     let set = call.shard_of(&key).value::<SortedSetType>(&key)?;
-    let query = Query::read(args, set, dialect, destination)?;
+    let query = GeoQuery::read(args, set, dialect, destination)?;
     let found = set.map(|set| query.find(set)).unwrap_or_default();
     let Some(destination) = query.destination else {
         query.write(&found, reply);
@@ -671,7 +672,7 @@ fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>, dialect: Dialect) -> us
         if set.len() <= WORK_MAX / DISTANCE / 8 {
             return 0;
         }
-        let area = Query::read(args, Some(set), dialect, None).ok().and_then(|query| query.area());
+        let area = GeoQuery::read(args, Some(set), dialect, None).ok().and_then(|query| query.area());
         let n_within = |scores: Range<f64>| {
             set.score_range(Limit::Including(scores.start), Limit::Excluding(scores.end)).len()
         };

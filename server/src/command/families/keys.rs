@@ -26,7 +26,7 @@ use crate::{
         Call, CommandSpec, Log, Run, Work,
         arguments::{
             each_key::for_each_key,
-            expire_options::{CountedFrom, Unit, absolute_millis, future_deadline},
+            expire_options::{CountedFrom, TimeUnit, absolute_millis, future_deadline},
         },
         help::help,
         log_rewrite, work,
@@ -402,14 +402,11 @@ const OBJECT: &[CommandSpec] = &[
         ..CommandSpec::ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(object_help),
         since: "6.2.0",
         group: Group::Generic,
         summary: "Lists the subcommands.",
-        ..CommandSpec::ROW
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "idletime",
@@ -484,26 +481,26 @@ fn type_of(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
 }
 
 fn expire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Seconds, CountedFrom::Now, "expire")
+    set_expiry(shard, args, reply, TimeUnit::Seconds, CountedFrom::Now, "expire")
 }
 
 fn pexpire(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Millis, CountedFrom::Now, "pexpire")
+    set_expiry(shard, args, reply, TimeUnit::Millis, CountedFrom::Now, "pexpire")
 }
 
 fn expireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Seconds, CountedFrom::Epoch, "expireat")
+    set_expiry(shard, args, reply, TimeUnit::Seconds, CountedFrom::Epoch, "expireat")
 }
 
 fn pexpireat(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_expiry(shard, args, reply, Unit::Millis, CountedFrom::Epoch, "pexpireat")
+    set_expiry(shard, args, reply, TimeUnit::Millis, CountedFrom::Epoch, "pexpireat")
 }
 
 fn set_expiry(
     shard: &mut Shard,
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
-    unit: Unit,
+    unit: TimeUnit,
     from: CountedFrom,
     name: &'static str,
 ) -> Outcome {

@@ -21,7 +21,7 @@ use crate::{
     },
     scripting::{
         functions::{self, Conflict, Existing, Function, Library},
-        running_scripts::{Program, Running},
+        running_scripts::{Program, RunningScript},
     },
     shared::server::Server,
     verbose_later, warning_later,
@@ -101,12 +101,12 @@ const FUNCTION: &[CommandSpec] = &[
         ..WRITES
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(function_help),
         summary: "Lists the subcommands.",
-        ..OF_FUNCTION
+        since: "7.0.0",
+        group: Group::Scripting,
+        categories: Some(Categories::SCRIPTING),
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "kill",
@@ -161,11 +161,11 @@ const FUNCTION: &[CommandSpec] = &[
 ];
 
 /// The host of a library that loads: it can only log, for a limited time.
-struct Loading {
+struct LibraryHost {
     began: Instant,
 }
 
-impl Host for Loading {
+impl Host for LibraryHost {
     fn call(&mut self, _: Words<'_>, _: Resp, reply: &mut Vec<u8>) -> Result<(), Stop> {
         reply.extend_from_slice(b"-ERR redis.call is not available while a library loads\r\n");
         Ok(())
@@ -214,7 +214,7 @@ fn name_in(code: &[u8]) -> Result<String, CommandError> {
 fn library_of(table: &'static CommandTable, code: &[u8]) -> Result<Library, CommandError> {
     let name = name_in(code)?;
     let specs = functions::with_thread_functions(|own| {
-        let specs = own.engine.load_library(code, &mut Loading { began: Instant::now() })?;
+        let specs = own.engine.load_library(code, &mut LibraryHost { began: Instant::now() })?;
         // The library is loaded again after it becomes known.
         specs.iter().for_each(|spec| own.engine.forget(spec.handle));
         Ok(specs)
@@ -398,7 +398,7 @@ fn function_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -
 
 /// Fails while a script is busy. As in Redis, no client may then read about functions.
 fn fail_while_busy(call: &Call<'_, '_>) -> Outcome {
-    let is_script = |program: &&Running| !program.is_function();
+    let is_script = |program: &&RunningScript| !program.is_function();
     match busy_programs(call).iter().any(is_script) {
         true => Err(CommandError::text(BUSY_SCRIPT)),
         false => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use braid_protocol::{number, reply::Reply};
+use braid_protocol::reply::Reply;
 use braid_storage::{
     entry::{Kind, key::Key},
     error::StorageError,
@@ -13,6 +13,7 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
+use super::pops::{PopEnd, pop_first, pop_first_or_wait, pop_one_or_wait};
 use crate::{
     catalog::{
         ALL_BUT_LAST, Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
@@ -21,7 +22,7 @@ use crate::{
     client::waits::{Nothing, Wait},
     command::{
         Call, CommandSpec, Log, Look, Run, Work,
-        arguments::collection_args::{n_bytes, write_element},
+        arguments::collection_args::{at_least, n_bytes, write_element},
         log_rewrite, work,
     },
 };
@@ -254,7 +255,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: COUNTED,
         log: Log::Given,
-        run: Run::Transaction(lmpop),
+        run: Run::Transaction(pop_first::<ListEnd>),
         work: Work::held(work::taken_from_any),
         since: "7.0.0",
         group: Group::List,
@@ -331,7 +332,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: COUNTED_SECOND,
         log: Log::Given,
-        run: Run::Transaction(blmpop),
+        run: Run::Transaction(pop_first_or_wait::<ListEnd>),
         work: Work::held(work::taken_from_any_in_time),
         since: "7.0.0",
         group: Group::List,
@@ -352,24 +353,24 @@ const COUNTED_SECOND: Keys =
     Keys(&[KeySpec { at: KeysAt::Counted { count: 2, step: 1 }, used: KeyUse::ReadAndDelete }]);
 
 fn lpush(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Left, Missing::Make, reply)
+    push(shard, args, ListEnd::Left, AbsentList::Make, reply)
 }
 
 fn rpush(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Right, Missing::Make, reply)
+    push(shard, args, ListEnd::Right, AbsentList::Make, reply)
 }
 
 fn lpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Left, Missing::Leave, reply)
+    push(shard, args, ListEnd::Left, AbsentList::Leave, reply)
 }
 
 fn rpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    push(shard, args, ListEnd::Right, Missing::Leave, reply)
+    push(shard, args, ListEnd::Right, AbsentList::Leave, reply)
 }
 
 /// The treatment of a missing list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum AbsentList {
     Make,
     Leave,
 }
@@ -379,7 +380,7 @@ fn push(
     shard: &mut Shard,
     mut args: Args<'_>,
     end: ListEnd,
-    missing: Missing,
+    missing: AbsentList,
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let key = args.key()?;
@@ -410,15 +411,15 @@ fn push_texts<'t>(
     shard: &mut Shard,
     key: &Key<'_>,
     end: ListEnd,
-    missing: Missing,
+    missing: AbsentList,
     texts: impl Iterator<Item = &'t [u8]> + Clone,
 ) -> Result<usize, StorageError> {
     if let Some(mut list) = shard.value_mut::<ListType>(key, push_event(end))? {
         return Ok(list.push(end, texts));
     }
     match missing {
-        Missing::Make => Ok(shard.value_or_create::<ListType>(key, push_event(end))?.push(end, texts)),
-        Missing::Leave => Ok(0),
+        AbsentList::Make => Ok(shard.value_or_create::<ListType>(key, push_event(end))?.push(end, texts)),
+        AbsentList::Leave => Ok(0),
     }
 }
 
@@ -780,94 +781,19 @@ fn move_element(
     element.with_text(|bytes| text.extend_from_slice(bytes));
     drop(list);
     // As in Redis, the element is added before it is removed, which sets the order of the events.
-    push_texts(call.shard_of(destination), destination, to, Missing::Make, [&text[..]].into_iter())?;
+    push_texts(call.shard_of(destination), destination, to, AbsentList::Make, [&text[..]].into_iter())?;
     if let Some(mut list) = call.shard_of(source).value_mut::<ListType>(source, pop_event(from))? {
         list.pop(from, 1, |_| {});
     }
     Ok(Some(text))
 }
 
-fn lmpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if !MultiplePop::read(args)?.run(call, reply)? {
-        reply.null_array();
-    }
-    Ok(())
-}
-
-/// The arguments of LMPOP.
-struct MultiplePop<'a> {
-    /// The arguments from the first key onwards.
-    keys: Args<'a>,
-    n_keys: usize,
-    end: ListEnd,
-    count: usize,
-}
-
-impl<'a> MultiplePop<'a> {
-    fn read(mut args: Args<'a>) -> Result<Self, CommandError> {
-        let n_keys = at_least(1, &mut args, "ERR numkeys should be greater than 0")?;
-        let keys = args;
-        if args.remaining() <= n_keys {
-            return Err(CommandError::Syntax);
-        }
-        for _ in 0..n_keys {
-            args.next()?;
-        }
-        let end = list_end(&mut args)?;
-        let count =
-            if args.tag("COUNT") { at_least(1, &mut args, "ERR count should be greater than 0")? } else { 1 };
-        args.finish()?;
-        Ok(Self { keys, n_keys, end, count })
-    }
-
-    /// Removes elements of the first existing list, and writes its key with them.
-    ///
-    /// Returns whether there is such a list.
-    fn run(&self, call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
-        let mut keys = self.keys;
-        for _ in 0..self.n_keys {
-            let key = keys.key()?;
-            let Some(shard) = call.shard_if_held(&key) else { continue };
-            let Some(mut list) = shard.value_mut::<ListType>(&key, pop_event(self.end))? else { continue };
-            reply.array(2);
-            reply.bulk(key.bytes);
-            pop_array(&mut list, self.end, self.count, reply);
-            drop(list);
-            if shard.is_logged() {
-                shard.log(&[pop_name(self.end), key.bytes, &log_rewrite::decimal(self.count as u64)]);
-            }
-            return Ok(true);
-        }
-        Ok(false)
-    }
-}
-
 fn blpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    blocking_pop(call, args, ListEnd::Left, reply)
+    pop_one_or_wait(call, args, ListEnd::Left, reply)
 }
 
 fn brpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    blocking_pop(call, args, ListEnd::Right, reply)
-}
-
-fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: ListEnd, reply: &mut Reply<'_>) -> Outcome {
-    call.pop_or_wait(Kind::List, args, reply, |shard, key, reply| {
-        let Some(mut list) = shard.value_mut::<ListType>(key, pop_event(end))? else { return Ok(false) };
-        reply.array(2);
-        reply.bulk(key.bytes);
-        list.pop(end, 1, |element| write_element(element, reply));
-        drop(list);
-        shard.log(&[pop_name(end), key.bytes]);
-        Ok(true)
-    })
-}
-
-/// Returns the name of the command that pops from an end without waiting.
-fn pop_name(end: ListEnd) -> &'static [u8] {
-    match end {
-        ListEnd::Left => b"LPOP",
-        ListEnd::Right => b"RPOP",
-    }
+    pop_one_or_wait(call, args, ListEnd::Right, reply)
 }
 
 fn blmove(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -902,16 +828,41 @@ fn blocking_move(
     Ok(())
 }
 
-fn blmpop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut first = args;
-    args.next()?;
-    let pop = MultiplePop::read(args)?;
-    // As in Redis, the timeout is checked last.
-    let timeout = first.timeout(call.now)?;
-    if pop.run(call, reply)? {
-        return Ok(());
+impl PopEnd for ListEnd {
+    const KIND: Kind = Kind::List;
+
+    fn read(args: &mut Args<'_>) -> Result<Self, CommandError> {
+        list_end(args)
     }
-    call.wait_for_kind(Kind::List, pop.keys, pop.n_keys, timeout, reply)
+
+    fn command_name(self) -> &'static [u8] {
+        match self {
+            ListEnd::Left => b"LPOP",
+            ListEnd::Right => b"RPOP",
+        }
+    }
+
+    fn pop_one(self, shard: &mut Shard, key: &Key<'_>, reply: &mut Reply<'_>) -> Result<bool, StorageError> {
+        let Some(mut list) = shard.value_mut::<ListType>(key, pop_event(self))? else { return Ok(false) };
+        reply.array(2);
+        reply.bulk(key.bytes);
+        list.pop(self, 1, |element| write_element(element, reply));
+        Ok(true)
+    }
+
+    fn pop(
+        self,
+        shard: &mut Shard,
+        key: &Key<'_>,
+        count: usize,
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, StorageError> {
+        let Some(mut list) = shard.value_mut::<ListType>(key, pop_event(self))? else { return Ok(false) };
+        reply.array(2);
+        reply.bulk(key.bytes);
+        pop_array(&mut list, self, count, reply);
+        Ok(true)
+    }
 }
 
 /// Takes LEFT or RIGHT.
@@ -923,12 +874,6 @@ fn list_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
     } else {
         Err(CommandError::Syntax)
     }
-}
-
-/// Takes an integer of at least `min`. Every other argument gives the same error.
-fn at_least(min: usize, args: &mut Args<'_>, error: &'static str) -> Result<usize, CommandError> {
-    let given = number::parse_i64(args.next()?).and_then(|given| usize::try_from(given).ok());
-    given.filter(|&given| given >= min).ok_or(CommandError::text(error))
 }
 
 #[cfg(test)]

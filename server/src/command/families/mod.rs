@@ -10,6 +10,7 @@ pub(super) mod keys;
 pub(super) mod lcs;
 pub(super) mod libraries;
 pub(super) mod lists;
+mod pops;
 pub(super) mod pubsub;
 pub(super) mod scripting;
 pub(super) mod sets;

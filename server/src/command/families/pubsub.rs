@@ -15,8 +15,8 @@ use crate::{
     client::{
         node::Job,
         record::Listens,
-        session::{Replies, Request, Session},
-        sweep::{Seek, Step, Sweep},
+        session::{Replies, Session, SessionRequest},
+        sweep::{Seek, Sweep, SweepProgress},
     },
     command::{
         Call, CommandSpec, Registered, Run,
@@ -176,14 +176,11 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(print_help),
         since: "6.2.0",
-        summary: "Returns helpful text about the different subcommands.",
         categories: Some(crate::catalog::Categories::NONE),
-        ..ROW
+        group: Group::PubSub,
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "numpat",
@@ -251,7 +248,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
     }
     let Call { server, session, access, thread, .. } = call;
     let held = access.expect_held();
-    session.ask(Request::ReadNotifications);
+    session.ask(SessionRequest::ReadNotifications);
     for name in args.rest() {
         if let Some(name) = session.record.topics.add(kind, name) {
             if let Some(channel) = kind.channel_kind() {
@@ -277,7 +274,7 @@ fn subscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kin
 }
 
 fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, kind: TopicKind) -> Outcome {
-    call.session.ask(Request::ReadNotifications);
+    call.session.ask(SessionRequest::ReadNotifications);
     let names: Vec<Name> = if args.is_empty() {
         call.session.record.topics.of(kind)
     } else {
@@ -297,7 +294,7 @@ fn unsubscribe(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>, k
 
 /// Ends all of a client's subscriptions, MONITOR included, without output to the client.
 pub(in crate::command) fn cease_to_listen(call: &mut Call<'_, '_>) {
-    call.session.ask(Request::ReadNotifications);
+    call.session.ask(SessionRequest::ReadNotifications);
     stop_monitoring(call);
     for kind in TopicKind::ALL {
         call.session.record.topics.of(kind).iter().for_each(|name| leave(call, kind, name));
@@ -331,7 +328,7 @@ pub(in crate::command) fn show_commands(call: &mut Call<'_, '_>, are_shown: bool
     if session.record.listens(Listens::ToCommands) {
         let notification = Notification::Monitors(session.origin.slot, are_shown);
         call.thread.notify(session.origin.thread, notification);
-        session.ask(Request::ReadNotifications);
+        session.ask(SessionRequest::ReadNotifications);
     }
 }
 
@@ -421,7 +418,7 @@ fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, k
     let n = server.pubsub.publish(kind, channel.bytes, payload, publisher, audience, notification);
     if session.record.listens(Listens::ToTopics) {
         // The message may be for the client itself: it follows directly after the reply.
-        session.ask(Request::ReadNotifications);
+        session.ask(SessionRequest::ReadNotifications);
     }
     thread.charge(session);
     reply.integer(n as i64);
@@ -441,7 +438,7 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, kind: ChannelKind) -> Resul
     ))
 }
 
-fn list_step(sweep: &mut Sweep, shard: &mut Shard) -> Step {
+fn list_step(sweep: &mut Sweep, shard: &mut Shard) -> SweepProgress {
     sweep.step(shard)
 }
 

@@ -13,8 +13,8 @@ use crate::{
         table::{CommandTable, script_key_specs::Rows},
     },
     scripting::{
-        running_scripts::{Program, Running},
-        scripts::{self, Origin, Script},
+        running_scripts::{Program, RunningScript},
+        scripts::{self, Script, ScriptOrigin},
     },
     shared::server::Server,
 };
@@ -136,13 +136,12 @@ const SCRIPT: &[CommandSpec] = &[
         ..OF_SCRIPT
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(script_help),
         since: "5.0.0",
         summary: "Lists the subcommands.",
-        ..OF_SCRIPT
+        group: Group::Scripting,
+        categories: Some(Categories::SCRIPTING),
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "kill",
@@ -206,10 +205,10 @@ fn script_kill(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> O
 }
 
 /// Returns the scripts and functions that have run for longer than `busy-reply-threshold`.
-pub(in crate::command) fn busy_programs(call: &Call<'_, '_>) -> Vec<&'static Running> {
+pub(in crate::command) fn busy_programs(call: &Call<'_, '_>) -> Vec<&'static RunningScript> {
     let now = call.server.clock.uptime_millis();
     let Some(threshold) = call.server.config.load().busy_reply_threshold else { return Vec::new() };
-    let is_busy = |program: &&Running| {
+    let is_busy = |program: &&RunningScript| {
         program.runs_for(now).is_some_and(|millis| u128::from(millis) >= threshold.as_millis())
     };
     call.thread.server().threads.iter().map(|peer| &peer.program).filter(is_busy).collect()
@@ -256,7 +255,7 @@ pub(crate) fn learn_script(
     server: &Server,
     table: &'static CommandTable,
     source: &[u8],
-    origin: Origin,
+    origin: ScriptOrigin,
 ) -> Result<Arc<Script>, CommandError> {
     let flags = shebang::script(source).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
     let checked = scripts::with_thread_scripts(|own| own.check(source));
@@ -266,7 +265,7 @@ pub(crate) fn learn_script(
 }
 
 fn script_load(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let script = learn_script(call.server, call.table, args.next()?, Origin::Loaded)?;
+    let script = learn_script(call.server, call.table, args.next()?, ScriptOrigin::Loaded)?;
     call.learn(&script);
     reply.bulk(&script.sha);
     Ok(())

@@ -88,7 +88,7 @@ fn may_read_others(call: &Call<'_, '_>, words: Words<'_>) -> bool {
 }
 
 /// The arguments of SORT.
-struct Request<'a> {
+struct SortQuery<'a> {
     by: Option<&'a [u8]>,
     get: SmallVec<[&'a [u8]; 4]>,
     limit: Option<(i64, i64)>,
@@ -97,9 +97,9 @@ struct Request<'a> {
     store: Option<Key<'a>>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> SortQuery<'a> {
     fn read(call: &Call<'_, '_>, mut args: Args<'a>, may_store: bool) -> Result<Self, CommandError> {
-        let mut request = Request {
+        let mut request = SortQuery {
             by: None,
             get: SmallVec::new(),
             limit: None,
@@ -157,17 +157,17 @@ impl<'a> Request<'a> {
 
 fn sort(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let request = Request::read(call, args, true)?;
+    let request = SortQuery::read(call, args, true)?;
     run(call, &key, &request, reply)
 }
 
 fn sort_ro(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let request = Request::read(call, args, false)?;
+    let request = SortQuery::read(call, args, false)?;
     run(call, &key, &request, reply)
 }
 
-fn run(call: &mut Call<'_, '_>, key: &Key<'_>, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn run(call: &mut Call<'_, '_>, key: &Key<'_>, request: &SortQuery<'_>, reply: &mut Reply<'_>) -> Outcome {
     let now = call.now;
     let source = match call.shard_of(key).read(key) {
         None => None,
@@ -210,7 +210,7 @@ fn elements(entry: EntryRef<'_>, now: Millis) -> Result<Vec<Element<'_>>, Storag
 /// Sorts the elements, and keeps those that LIMIT selects.
 fn sorted<'e>(
     call: &mut Call<'_, '_>,
-    request: &Request<'_>,
+    request: &SortQuery<'_>,
     kind: Option<Kind>,
     mut elements: Vec<Element<'e>>,
 ) -> Result<Vec<Element<'e>>, CommandError> {
@@ -329,7 +329,7 @@ fn look_up(call: &mut Call<'_, '_>, pattern: &[u8], element: Element<'_>) -> Opt
 }
 
 /// Writes the elements, or the texts that GET selects for them.
-fn write(call: &mut Call<'_, '_>, request: &Request<'_>, sorted: &[Element<'_>], reply: &mut Reply<'_>) {
+fn write(call: &mut Call<'_, '_>, request: &SortQuery<'_>, sorted: &[Element<'_>], reply: &mut Reply<'_>) {
     reply.array(sorted.len() * request.get.len().max(1));
     for &element in sorted {
         if request.get.is_empty() {
@@ -347,7 +347,7 @@ fn write(call: &mut Call<'_, '_>, request: &Request<'_>, sorted: &[Element<'_>],
 /// Stores the result as a list that replaces the key's value, and returns its length.
 fn store(
     call: &mut Call<'_, '_>,
-    request: &Request<'_>,
+    request: &SortQuery<'_>,
     destination: &Key<'_>,
     sorted: &[Element<'_>],
 ) -> Result<usize, CommandError> {
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn limits_are_cut_to_what_there_is() {
         let places = |limit, n| {
-            Request {
+            SortQuery {
                 by: None,
                 get: SmallVec::new(),
                 limit: Some(limit),

@@ -5,12 +5,10 @@ mod range;
 
 use std::collections::HashSet;
 
-use braid_protocol::{
-    number::{self, format_f64},
-    reply::Reply,
-};
+use braid_protocol::{number::format_f64, reply::Reply};
 use braid_storage::{
     entry::{Kind, key::Key},
+    error::StorageError,
     keyspace::shard::Shard,
     observers::event::Event,
     table::Position,
@@ -20,7 +18,10 @@ use braid_storage::{
 };
 use smallvec::SmallVec;
 
-use super::keys::parse_cursor;
+use super::{
+    keys::parse_cursor,
+    pops::{PopEnd, pop_first, pop_first_or_wait, pop_one_or_wait},
+};
 use crate::{
     catalog::{
         ALL_BUT_LAST, Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
@@ -28,8 +29,8 @@ use crate::{
     },
     command::{
         Call, CommandSpec, Log, Run, Work,
-        arguments::collection_args::{ScanOptions, write_element, write_samples, write_scanned},
-        log_rewrite, work,
+        arguments::collection_args::{ScanOptions, read_count, write_element, write_samples, write_scanned},
+        work,
     },
     random::random_below,
 };
@@ -357,7 +358,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: COUNTED_POPPED,
         log: Log::Given,
-        run: Run::Transaction(zmpop),
+        run: Run::Transaction(pop_first::<End>),
         work: Work::held(work::taken_from_any),
         since: "7.0.0",
         group: Group::SortedSet,
@@ -405,7 +406,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: Keys(&[KeySpec { at: KeysAt::Counted { count: 2, step: 1 }, used: KeyUse::ReadAndDelete }]),
         log: Log::Given,
-        run: Run::Transaction(bzmpop),
+        run: Run::Transaction(pop_first_or_wait::<End>),
         work: Work::held(work::taken_from_any_in_time),
         since: "7.0.0",
         group: Group::SortedSet,
@@ -830,119 +831,55 @@ fn pop_nested(set: &mut SortedSetMut<'_>, end: End, count: usize, reply: &mut Re
     });
 }
 
-fn zmpop(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if !MultiplePop::read(args)?.run(call, reply)? {
-        reply.null_array();
-    }
-    Ok(())
-}
-
-fn bzmpop(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut first = args;
-    args.next()?;
-    let pop = MultiplePop::read(args)?;
-    // As in Redis, the timeout is checked last.
-    let timeout = first.timeout(call.now)?;
-    if pop.run(call, reply)? {
-        return Ok(());
-    }
-    call.wait_for_kind(Kind::SortedSet, pop.keys, pop.n_keys, timeout, reply)
-}
-
 fn bzpopmin(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    blocking_pop(call, args, End::Lowest, reply)
+    pop_one_or_wait(call, args, End::Lowest, reply)
 }
 
 fn bzpopmax(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    blocking_pop(call, args, End::Highest, reply)
+    pop_one_or_wait(call, args, End::Highest, reply)
 }
 
-fn blocking_pop(call: &mut Call<'_, '_>, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Outcome {
-    call.pop_or_wait(Kind::SortedSet, args, reply, |shard, key, reply| {
-        let Some(mut set) = shard.value_mut::<SortedSetType>(key, pop_event(end))? else { return Ok(false) };
+impl PopEnd for End {
+    const KIND: Kind = Kind::SortedSet;
+
+    fn read(args: &mut Args<'_>) -> Result<Self, CommandError> {
+        if args.tag("MIN") {
+            Ok(End::Lowest)
+        } else if args.tag("MAX") {
+            Ok(End::Highest)
+        } else {
+            Err(CommandError::Syntax)
+        }
+    }
+
+    fn command_name(self) -> &'static [u8] {
+        match self {
+            End::Lowest => b"ZPOPMIN",
+            End::Highest => b"ZPOPMAX",
+        }
+    }
+
+    fn pop_one(self, shard: &mut Shard, key: &Key<'_>, reply: &mut Reply<'_>) -> Result<bool, StorageError> {
+        let Some(mut set) = shard.value_mut::<SortedSetType>(key, pop_event(self))? else { return Ok(false) };
         reply.array(3);
         reply.bulk(key.bytes);
-        pop_one(&mut set, end, reply);
-        drop(set);
-        shard.log(&[pop_name(end), key.bytes]);
+        pop_one(&mut set, self, reply);
         Ok(true)
-    })
-}
-
-/// Returns the name of the command that pops from an end without waiting.
-fn pop_name(end: End) -> &'static [u8] {
-    match end {
-        End::Lowest => b"ZPOPMIN",
-        End::Highest => b"ZPOPMAX",
-    }
-}
-
-/// The arguments of ZMPOP.
-struct MultiplePop<'a> {
-    /// The arguments from the first key onwards.
-    keys: Args<'a>,
-    n_keys: usize,
-    end: End,
-    count: usize,
-}
-
-impl<'a> MultiplePop<'a> {
-    fn read(mut args: Args<'a>) -> Result<Self, CommandError> {
-        let n_keys = read_count(args.next()?).filter(|&n| n > 0);
-        let n_keys = n_keys.ok_or(CommandError::text("ERR numkeys should be greater than 0"))?;
-        let keys = args;
-        for _ in 0..n_keys {
-            args.next()?;
-        }
-        let (end, count) = read_pop_options(args)?;
-        Ok(Self { keys, n_keys, end, count })
     }
 
-    /// Removes members of the first existing set, and writes its key with them.
-    ///
-    /// Returns whether there is such a set.
-    fn run(&self, call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
-        let mut keys = self.keys;
-        for _ in 0..self.n_keys {
-            let key = keys.key()?;
-            let Some(shard) = call.shard_if_held(&key) else { continue };
-            let Some(mut set) = shard.value_mut::<SortedSetType>(&key, pop_event(self.end))? else {
-                continue;
-            };
-            reply.array(2);
-            reply.bulk(key.bytes);
-            pop_nested(&mut set, self.end, self.count, reply);
-            drop(set);
-            if shard.is_logged() {
-                shard.log(&[pop_name(self.end), key.bytes, &log_rewrite::decimal(self.count as u64)]);
-            }
-            return Ok(true);
-        }
-        Ok(false)
+    fn pop(
+        self,
+        shard: &mut Shard,
+        key: &Key<'_>,
+        count: usize,
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, StorageError> {
+        let Some(mut set) = shard.value_mut::<SortedSetType>(key, pop_event(self))? else { return Ok(false) };
+        reply.array(2);
+        reply.bulk(key.bytes);
+        pop_nested(&mut set, self, count, reply);
+        Ok(true)
     }
-}
-
-/// Reads the arguments of ZMPOP after the keys.
-fn read_pop_options(mut args: Args<'_>) -> Result<(End, usize), CommandError> {
-    let end = if args.tag("MIN") {
-        End::Lowest
-    } else if args.tag("MAX") {
-        End::Highest
-    } else {
-        return Err(CommandError::Syntax);
-    };
-    let mut count = 1;
-    if args.remaining() > 1 && args.tag("COUNT") {
-        let given = read_count(args.next()?).filter(|&n| n > 0);
-        count = given.ok_or(CommandError::text("ERR count should be greater than 0"))?;
-    }
-    args.finish()?;
-    Ok((end, count))
-}
-
-/// Reads an integer that is not negative.
-fn read_count(text: &[u8]) -> Option<usize> {
-    number::parse_i64(text).and_then(|count| usize::try_from(count).ok())
 }
 
 fn zrandmember(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -19,7 +19,7 @@ use braid_storage::{
 
 use self::{
     ids::{id, ids, range_end, range_start, write_id},
-    options::{AddOptions, Doomed, TrimOptions},
+    options::{Doomed, TrimOptions, XaddOptions},
     write::{write_deletion, write_entries},
 };
 use crate::{
@@ -29,13 +29,7 @@ use crate::{
 
 const ROW: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::ROW };
 const IN_ANY_FORM: &[&str] = &["nondeterministic_output"];
-const HELP: CommandSpec = CommandSpec {
-    name: "help",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    summary: "Returns helpful text about the different subcommands.",
-    ..ROW
-};
+const HELP: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::HELP };
 
 /// The options of XREAD and XREADGROUP, each with the number of its values.
 const READ_OPTIONS: &[(&str, usize)] = &[("BLOCK", 1), ("COUNT", 1), ("GROUP", 2), ("NOACK", 0)];
@@ -360,7 +354,7 @@ const XINFO: &[CommandSpec] = &[
 
 fn xadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let options = AddOptions::read(&mut args)?;
+    let options = XaddOptions::read(&mut args)?;
     let trim = options.trim.finish(shard.thresholds())?;
     if args.is_empty() || !args.remaining().is_multiple_of(2) {
         return Err(CommandError::Arity("xadd"));
@@ -411,23 +405,23 @@ fn xlen(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome
 
 /// The order of a range.
 #[derive(Clone, Copy)]
-enum Order {
+enum EntryOrder {
     Forwards,
     Backwards,
 }
 
 fn xrange(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    range(shard, args, reply, Order::Forwards)
+    range(shard, args, reply, EntryOrder::Forwards)
 }
 
 fn xrevrange(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    range(shard, args, reply, Order::Backwards)
+    range(shard, args, reply, EntryOrder::Backwards)
 }
 
-fn range(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>, order: Order) -> Outcome {
+fn range(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>, order: EntryOrder) -> Outcome {
     let key = args.key()?;
     let (mut from, mut to) = (args.next()?, args.next()?);
-    if let Order::Backwards = order {
+    if let EntryOrder::Backwards = order {
         (from, to) = (to, from);
     }
     let (from, to) = (range_start(from)?, range_end(to)?);
@@ -451,13 +445,13 @@ fn write_range(
     stream: StreamRef<'_>,
     from: StreamId,
     to: StreamId,
-    order: Order,
+    order: EntryOrder,
     n_max: Option<usize>,
 ) {
     let entries = stream.stream().entries();
     match order {
-        Order::Forwards => write_entries(reply, entries.range(from, to), n_max),
-        Order::Backwards => write_entries(reply, entries.range_backwards(from, to), n_max),
+        EntryOrder::Forwards => write_entries(reply, entries.range(from, to), n_max),
+        EntryOrder::Backwards => write_entries(reply, entries.range_backwards(from, to), n_max),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
         arguments::{
             condition::{Condition, digest},
             each_key::for_each_key,
-            expire_options::{CountedFrom, ExpiryOption, Lifetime, Unit},
+            expire_options::{CountedFrom, ExpiryOption, Lifetime, TimeUnit},
         },
         log_rewrite, work,
     },
@@ -496,18 +496,18 @@ fn setnx(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcom
 }
 
 fn setex(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_for(shard, args, reply, Unit::Seconds, "setex")
+    set_for(shard, args, reply, TimeUnit::Seconds, "setex")
 }
 
 fn psetex(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    set_for(shard, args, reply, Unit::Millis, "psetex")
+    set_for(shard, args, reply, TimeUnit::Millis, "psetex")
 }
 
 fn set_for(
     shard: &mut Shard,
     mut args: Args<'_>,
     reply: &mut Reply<'_>,
-    unit: Unit,
+    unit: TimeUnit,
     name: &'static str,
 ) -> Outcome {
     let key = args.key()?;

@@ -326,16 +326,7 @@ const LOADS: CommandSpec = CommandSpec {
 };
 
 const MODULE: &[CommandSpec] = &[
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
-        run: Run::Session(module_help),
-        since: "5.0.0",
-        group: Group::Server,
-        summary: "Returns helpful text about the different subcommands.",
-        ..CommandSpec::ROW
-    },
+    CommandSpec { run: Run::Session(module_help), since: "5.0.0", group: Group::Server, ..CommandSpec::HELP },
     CommandSpec {
         name: "list",
         arity: Arity::Exactly(2),

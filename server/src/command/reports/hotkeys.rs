@@ -7,7 +7,7 @@ use braid_protocol::{number::parse_i64, reply::Reply};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome},
     command::{Call, CommandSpec, Run, help::help},
-    telemetry::hot_keys::{Asked, Report},
+    telemetry::hot_keys::{HotKeysOptions, Report},
 };
 
 const ADMIN: CommandSpec = CommandSpec {
@@ -38,15 +38,7 @@ const HOTKEYS: &[CommandSpec] = &[
         tips: &["nondeterministic_output"],
         ..ADMIN
     },
-    CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
-        run: Run::Session(show_help),
-        since: "8.6.1",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ADMIN
-    },
+    CommandSpec { run: Run::Session(show_help), since: "8.6.1", group: Group::Server, ..CommandSpec::HELP },
     CommandSpec {
         name: "reset",
         arity: Arity::Exactly(2),
@@ -143,9 +135,9 @@ fn get(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 /// Reads the arguments of START.
-fn asked(mut args: Args<'_>) -> Result<Asked, CommandError> {
+fn asked(mut args: Args<'_>) -> Result<HotKeysOptions, CommandError> {
     let (time, bytes) = metrics(&mut args)?;
-    let mut asked = Asked { time, bytes, count: DEFAULT_COUNT, duration: None, sample: 1 };
+    let mut asked = HotKeysOptions { time, bytes, count: DEFAULT_COUNT, duration: None, sample: 1 };
     while !args.is_empty() {
         // A last word that needs a value is no option.
         let has_value = args.remaining() > 1;

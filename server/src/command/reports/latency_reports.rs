@@ -54,13 +54,10 @@ const LATENCY: &[CommandSpec] = &[
         ..ADMIN
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: ANY_TIME,
         run: Run::Session(latency_help),
         since: "2.8.13",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ADMIN
+        group: Group::Server,
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "histogram",

@@ -33,12 +33,11 @@ const MEMORY: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: Flags::LOADING.and(Flags::STALE),
         run: Run::Session(memory_help),
         summary: "Lists the subcommands.",
-        ..ROW
+        since: "4.0.0",
+        group: Group::Server,
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "malloc-stats",

@@ -8,7 +8,6 @@ use crate::{
         Call, CommandSpec, Run,
         help::{help, misused},
     },
-    shared::server::Server,
     telemetry::command_log::LogOf,
 };
 
@@ -39,46 +38,49 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
+const GET: CommandSpec = CommandSpec {
+    name: "get",
+    complexity: "O(N) where N is the number of entries returned",
+    tips: &["request_policy:all_nodes", "nondeterministic_output"],
+    ..ADMIN
+};
+const HELP: CommandSpec = CommandSpec { group: Group::Server, ..CommandSpec::HELP };
+const LEN: CommandSpec = CommandSpec {
+    name: "len",
+    complexity: "O(N) where N is the number of entries",
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
+    ..ADMIN
+};
+const RESET: CommandSpec = CommandSpec {
+    name: "reset",
+    complexity: "O(N) where N is the number of entries",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    ..ADMIN
+};
+
 const SLOWLOG: &[CommandSpec] = &[
     CommandSpec {
-        name: "get",
         arity: Arity::AtLeast(2),
         run: Run::Session(slowlog_get),
         since: "2.2.12",
         syntax: "[count]",
         summary: "Returns the newest entries of the slow log.",
-        complexity: "O(N) where N is the number of entries returned",
-        tips: &["request_policy:all_nodes", "nondeterministic_output"],
-        ..ADMIN
+        ..GET
     },
+    CommandSpec { run: Run::Session(slowlog_help), since: "6.2.0", ..HELP },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: ANY_TIME,
-        run: Run::Session(slowlog_help),
-        since: "6.2.0",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ADMIN
-    },
-    CommandSpec {
-        name: "len",
         arity: Arity::Exactly(2),
         run: Run::Session(slowlog_len),
         since: "2.2.12",
         summary: "Returns how many entries the slow log has.",
-        complexity: "O(N) where N is the number of entries",
-        tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
-        ..ADMIN
+        ..LEN
     },
     CommandSpec {
-        name: "reset",
         arity: Arity::Exactly(2),
         run: Run::Session(slowlog_reset),
         since: "2.2.12",
         summary: "Clears all entries from the slow log.",
-        complexity: "O(N) where N is the number of entries",
-        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-        ..ADMIN
+        ..RESET
     },
 ];
 
@@ -96,46 +98,29 @@ const SLOWLOG_HELP: &[&str] = &[
 
 const COMMANDLOG: &[CommandSpec] = &[
     CommandSpec {
-        name: "get",
         arity: Arity::Exactly(4),
         run: Run::Session(commandlog_get),
         since: "valkey 8.1.0",
         syntax: "count <SLOW | LARGE-REQUEST | LARGE-REPLY>",
         summary: "Returns the newest entries of a log of commands.",
-        complexity: "O(N) where N is the number of entries returned",
-        tips: &["request_policy:all_nodes", "nondeterministic_output"],
-        ..ADMIN
+        ..GET
     },
+    CommandSpec { run: Run::Session(commandlog_help), since: "valkey 8.1.0", ..HELP },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
-        flags: ANY_TIME,
-        run: Run::Session(commandlog_help),
-        since: "valkey 8.1.0",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ADMIN
-    },
-    CommandSpec {
-        name: "len",
         arity: Arity::Exactly(3),
         run: Run::Session(commandlog_len),
         since: "valkey 8.1.0",
         syntax: "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
         summary: "Returns how many entries a log of commands has.",
-        complexity: "O(N) where N is the number of entries",
-        tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
-        ..ADMIN
+        ..LEN
     },
     CommandSpec {
-        name: "reset",
         arity: Arity::Exactly(3),
         run: Run::Session(commandlog_reset),
         since: "valkey 8.1.0",
         syntax: "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
         summary: "Clears all entries from a log of commands.",
-        complexity: "O(N) where N is the number of entries",
-        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-        ..ADMIN
+        ..RESET
     },
 ];
 
@@ -167,19 +152,15 @@ fn slowlog_get(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
         return Err(misused("SLOWLOG", args));
     }
     let count = if args.is_empty() { DEFAULT_COUNT } else { count(args.next()?)? };
-    write_newest(call.server, LogOf::Slow, count, reply);
-    Ok(())
+    write_newest(call, LogOf::Slow, count, reply)
 }
 
 fn slowlog_len(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.integer(call.server.command_log.len(LogOf::Slow) as i64);
-    Ok(())
+    write_len(call, LogOf::Slow, reply)
 }
 
 fn slowlog_reset(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.server.command_log.reset(LogOf::Slow);
-    reply.ok();
-    Ok(())
+    reset(call, LogOf::Slow, reply)
 }
 
 fn commandlog_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -188,19 +169,15 @@ fn commandlog_help(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
 
 fn commandlog_get(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let count = count(args.next()?)?;
-    write_newest(call.server, log_of(args.next()?)?, count, reply);
-    Ok(())
+    write_newest(call, log_of(args.next()?)?, count, reply)
 }
 
 fn commandlog_len(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.integer(call.server.command_log.len(log_of(args.next()?)?) as i64);
-    Ok(())
+    write_len(call, log_of(args.next()?)?, reply)
 }
 
 fn commandlog_reset(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    call.server.command_log.reset(log_of(args.next()?)?);
-    reply.ok();
-    Ok(())
+    reset(call, log_of(args.next()?)?, reply)
 }
 
 /// Reads a number of entries; -1 means all.
@@ -224,8 +201,8 @@ fn log_of(word: &[u8]) -> Result<LogOf, CommandError> {
     ))
 }
 
-fn write_newest(server: &Server, log: LogOf, count: usize, reply: &mut Reply<'_>) {
-    let entries = server.command_log.newest(log, count);
+fn write_newest(call: &Call<'_, '_>, log: LogOf, count: usize, reply: &mut Reply<'_>) -> Outcome {
+    let entries = call.server.command_log.newest(log, count);
     reply.array(entries.len());
     for entry in entries {
         let what = &entry.what;
@@ -238,4 +215,16 @@ fn write_newest(server: &Server, log: LogOf, count: usize, reply: &mut Reply<'_>
         reply.bulk(what.peer.as_bytes());
         reply.bulk(what.name.as_bytes());
     }
+    Ok(())
+}
+
+fn write_len(call: &Call<'_, '_>, log: LogOf, reply: &mut Reply<'_>) -> Outcome {
+    reply.integer(call.server.command_log.len(log) as i64);
+    Ok(())
+}
+
+fn reset(call: &Call<'_, '_>, log: LogOf, reply: &mut Reply<'_>) -> Outcome {
+    call.server.command_log.reset(log);
+    reply.ok();
+    Ok(())
 }

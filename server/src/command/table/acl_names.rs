@@ -1,7 +1,7 @@
 //! The command table for access control, under the original names of commands.
 
 use crate::{
-    access::{Commands, Form, Named},
+    access::{CommandForm, Commands, NamedCommand},
     catalog::{Categories, CommandId},
     command::{CommandTable, Registered},
 };
@@ -26,16 +26,16 @@ fn numbers(command: &Registered) -> Vec<CommandId> {
 }
 
 impl Commands for CommandTable {
-    fn named(&self, name: &[u8]) -> Option<Named> {
+    fn named(&self, name: &[u8]) -> Option<NamedCommand> {
         let Some(command) = self.originally(name).filter(|command| !command.counts_as_parent) else {
             return named_in_redis(name, self);
         };
         let form = match () {
-            () if command.parent.is_some() => Form::Subcommand,
-            () if command.subcommands().any(|sub| !sub.counts_as_parent) => Form::Container,
-            () => Form::Plain,
+            () if command.parent.is_some() => CommandForm::Subcommand,
+            () if command.subcommands().any(|sub| !sub.counts_as_parent) => CommandForm::Container,
+            () => CommandForm::Plain,
         };
-        Some(Named { full_name: command.full_name.to_owned(), ids: numbers(command), form })
+        Some(NamedCommand { full_name: command.full_name.to_owned(), ids: numbers(command), form })
     }
 
     fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories)) {
@@ -46,7 +46,7 @@ impl Commands for CommandTable {
 }
 
 /// Finds a command of Redis that Braid does not have.
-fn named_in_redis(name: &[u8], table: &CommandTable) -> Option<Named> {
+fn named_in_redis(name: &[u8], table: &CommandTable) -> Option<NamedCommand> {
     let found = REDIS_7_4.lines().find(|line| line.as_bytes().eq_ignore_ascii_case(name))?;
     if table.originally(found.as_bytes()).is_some() {
         // It counts as its container, which is a plain command in Redis.
@@ -54,11 +54,11 @@ fn named_in_redis(name: &[u8], table: &CommandTable) -> Option<Named> {
     }
     let is_within = |line: &str| line.strip_prefix(found).is_some_and(|rest| rest.starts_with('|'));
     let form = match () {
-        () if found.contains('|') => Form::Subcommand,
-        () if REDIS_7_4.lines().any(is_within) => Form::Container,
-        () => Form::Plain,
+        () if found.contains('|') => CommandForm::Subcommand,
+        () if REDIS_7_4.lines().any(is_within) => CommandForm::Container,
+        () => CommandForm::Plain,
     };
-    Some(Named { full_name: found.to_owned(), ids: Vec::new(), form })
+    Some(NamedCommand { full_name: found.to_owned(), ids: Vec::new(), form })
 }
 
 #[cfg(test)]
@@ -69,16 +69,16 @@ mod tests {
     #[test]
     fn what_counts_as_its_container_is_an_argument_of_it() {
         let debug = TABLE.named(b"DEBUG").unwrap();
-        assert_eq!((debug.form, debug.ids.len()), (Form::Plain, 1));
+        assert_eq!((debug.form, debug.ids.len()), (CommandForm::Plain, 1));
         assert_eq!(TABLE.named(b"debug|object"), None);
         let client = TABLE.named(b"client").unwrap();
-        assert!(client.form == Form::Container && client.ids.len() > 10);
+        assert!(client.form == CommandForm::Container && client.ids.len() > 10);
         let kill = TABLE.named(b"Client|KILL").unwrap();
         assert_eq!(
             (kill.full_name.as_str(), kill.form, kill.ids.len()),
-            ("client|kill", Form::Subcommand, 1)
+            ("client|kill", CommandForm::Subcommand, 1)
         );
-        assert_eq!(TABLE.named(b"get").unwrap().form, Form::Plain);
+        assert_eq!(TABLE.named(b"get").unwrap().form, CommandForm::Plain);
         for unknown in [&b"nosuch"[..], b"get|x", b"client|nosuch", b"client|kill|x", b""] {
             assert_eq!(TABLE.named(unknown), None, "{unknown:?}");
         }

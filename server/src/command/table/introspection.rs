@@ -70,12 +70,11 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
-        name: "help",
-        arity: Arity::Exactly(2),
         run: Run::Session(print_help),
         since: "5.0.0",
-        summary: "Returns helpful text about the different subcommands.",
-        ..ROW
+        group: Group::Server,
+        categories: Some(Categories::CONNECTION),
+        ..CommandSpec::HELP
     },
     CommandSpec {
         name: "info",

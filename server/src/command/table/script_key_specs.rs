@@ -1,6 +1,6 @@
 //! Facts about commands for the analysis of scripts.
 
-use braid_script::analysis::{Command, Commands, KeysAt as Told, Reach};
+use braid_script::analysis::{self, Command, Commands, Reach};
 
 use crate::{
     catalog::{Flags, KeySpec, KeysAt},
@@ -34,13 +34,17 @@ impl Commands for Rows {
     }
 }
 
-fn told(keys: &KeySpec) -> Told {
+fn told(keys: &KeySpec) -> analysis::KeysAt {
     match keys.at {
         KeysAt::Range { first, last, step } => {
-            Told::Range { first: first.into(), last: last.into(), step: step.into() }
+            analysis::KeysAt::Range { first: first.into(), last: last.into(), step: step.into() }
         }
-        KeysAt::Counted { count, step } => Told::Counted { count: count.into(), step: step.into() },
-        KeysAt::Behind { word, from } => Told::After { word, from: from.into() },
-        KeysAt::HalfBehind { keyword, from, .. } => Told::HalfAfter { word: keyword, from: from.into() },
+        KeysAt::Counted { count, step } => {
+            analysis::KeysAt::Counted { count: count.into(), step: step.into() }
+        }
+        KeysAt::Behind { word, from } => analysis::KeysAt::After { word, from: from.into() },
+        KeysAt::HalfBehind { keyword, from, .. } => {
+            analysis::KeysAt::HalfAfter { word: keyword, from: from.into() }
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
         Args, Arity, Categories, Channels, CommandError, Deprecation, Flags, Group, Keys, MembersAt, Outcome,
         Words,
     },
-    client::sweep::{Step, Sweep},
+    client::sweep::{Sweep, SweepProgress},
     command::{Call, Work},
 };
 
@@ -144,7 +144,7 @@ pub enum Run {
         /// Reads the arguments.
         begin: BeginSweep,
         /// Does one bounded piece of work on the shard the sweep stands at.
-        step: fn(&mut Sweep, &mut Shard) -> Step,
+        step: fn(&mut Sweep, &mut Shard) -> SweepProgress,
     },
     /// None: a container, of which only the subcommands run.
     Container,
@@ -185,6 +185,15 @@ impl CommandSpec {
         tips: &[],
         deprecated: None,
         subcommands: &[],
+    };
+
+    /// A row of the subcommand HELP of a container, as a base for other rows.
+    pub const HELP: CommandSpec = CommandSpec {
+        name: "help",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.and(Flags::STALE),
+        summary: "Returns helpful text about the different subcommands.",
+        ..Self::ROW
     };
 
     /// Whether an AOF may contain the command.

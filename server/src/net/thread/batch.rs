@@ -37,7 +37,7 @@ const BATCH_KEYS: usize = 64;
 #[derive(Default)]
 pub(super) struct Batch {
     words: Vec<Arg>,
-    pub(super) commands: Vec<Parsed>,
+    pub(super) commands: Vec<ParsedCommand>,
     /// The places of the commands' keys. They are each first key, and all keys of commands that name all
     /// theirs.
     keys: Vec<Routed>,
@@ -138,7 +138,7 @@ impl Lookout<'_> {
 }
 
 /// A parsed command.
-pub(super) struct Parsed {
+pub(super) struct ParsedCommand {
     pub(super) found: Found,
     /// The start of the command in the input.
     pub(super) start: usize,
@@ -185,7 +185,14 @@ impl Batch {
             Found::Command(command) => lookout.look(command, words, range.start, input, &mut self.keys),
             _ => None,
         };
-        self.commands.push(Parsed { found, start: range.start, end: range.end, first_word, n_words, routed });
+        self.commands.push(ParsedCommand {
+            found,
+            start: range.start,
+            end: range.end,
+            first_word,
+            n_words,
+            routed,
+        });
     }
 
     /// Adds the requests from `at` on that begin like the last one, which was `command`.
@@ -251,7 +258,7 @@ impl Batch {
     }
 
     /// The first commands, without those whose time is not measured with the batch.
-    pub(super) fn measured(&self, n_begun: usize) -> impl Iterator<Item = &Parsed> {
+    pub(super) fn measured(&self, n_begun: usize) -> impl Iterator<Item = &ParsedCommand> {
         let unmeasured = self.unmeasured.get();
         let begun = self.commands[..n_begun].iter().enumerate();
         begun.filter(move |(index, _)| unmeasured >> index & 1 == 0).map(|(_, parsed)| parsed)
@@ -263,7 +270,7 @@ impl Batch {
         found.map_or(&[], |nth| &self.keys[self.with_all_keys[nth].1.clone()])
     }
 
-    fn words_of<'a>(&'a self, parsed: &Parsed, input: &'a [u8]) -> Words<'a> {
+    fn words_of<'a>(&'a self, parsed: &ParsedCommand, input: &'a [u8]) -> Words<'a> {
         let ranges = &self.words[parsed.first_word..parsed.first_word + parsed.n_words];
         Words::new(&input[parsed.start..parsed.end], ranges)
     }
@@ -286,22 +293,28 @@ pub(super) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    pub(super) fn words(self, parsed: &Parsed) -> Words<'a> {
+    pub(super) fn words(self, parsed: &ParsedCommand) -> Words<'a> {
         self.batch.words_of(parsed, self.input)
     }
 
     /// The first argument of a command that has one.
     #[inline(always)]
-    fn first_argument(self, parsed: &Parsed) -> &'a [u8] {
+    fn first_argument(self, parsed: &ParsedCommand) -> &'a [u8] {
         self.batch.words[parsed.first_word + 1].of(&self.input[parsed.start..])
     }
 }
 
-impl Parsed {
+impl ParsedCommand {
     /// Whether the command may run under the hold of `leader`.
     ///
     /// The leader was admitted, and its key is at `lives`.
-    pub(super) fn follows(&self, leader: &Parsed, lives: Routed, session: &Session, turn: Turn<'_>) -> bool {
+    pub(super) fn follows(
+        &self,
+        leader: &ParsedCommand,
+        lives: Routed,
+        session: &Session,
+        turn: Turn<'_>,
+    ) -> bool {
         let (Found::Command(command), Some(routed)) = (&self.found, self.routed) else { return false };
         routed.shard == lives.shard
             && (self.is_like(leader) && self.is_allowed(session, turn)
@@ -366,7 +379,7 @@ impl Parsed {
     ///
     /// If the other command is admitted, this one is admitted too, provided that its user may use its keys.
     #[inline]
-    pub(super) fn is_like(&self, other: &Parsed) -> bool {
+    pub(super) fn is_like(&self, other: &ParsedCommand) -> bool {
         self.found.is_same(&other.found) && self.n_words == other.n_words
     }
 }

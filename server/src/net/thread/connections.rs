@@ -26,7 +26,7 @@ use crate::{
         record::{ClientRecord, Listens},
         session::Session,
         state::ConnectionState,
-        waits::GaveUp,
+        waits::WaitEnd,
     },
     config::OutputLimit,
     shared::server::Server,
@@ -131,7 +131,7 @@ impl IoThread {
             self.go_on(slot);
         }
         if may_have_left && waits {
-            self.end_wait(slot, GaveUp::Left);
+            self.end_wait(slot, WaitEnd::Left);
         } else if may_have_left {
             self.close_postponed(slot);
         }
@@ -217,7 +217,7 @@ impl IoThread {
         connection.close(Closing::Now);
         connection.backlog = Backlog::default();
         if !connection.state.may_close() {
-            self.end_wait(slot, GaveUp::Left);
+            self.end_wait(slot, WaitEnd::Left);
             return;
         }
         let Some(mut connection) = self.connections.take(slot) else { return };

@@ -7,14 +7,14 @@ use crate::{
     client::{
         connection::{Closing, Connection},
         id::ClientId,
-        identity::{self, Field},
+        identity::{self, CertificateField},
         state::ConnectionState,
     },
     clock::Instant,
     command::{self, TABLE},
     config::AuthClientsUser,
     net::accept::DENIED,
-    notify::notifications::Place,
+    notify::notifications::ConnectionSlot,
     sockets::{stream::Stream, tls::Handshake},
     verbose, warning_seldom,
 };
@@ -29,14 +29,14 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl IoThread {
     /// Begins the handshake of a new connection.
-    pub(super) fn begin_handshake(&mut self, place: Place, id: ClientId) {
+    pub(super) fn begin_handshake(&mut self, place: ConnectionSlot, id: ClientId) {
         self.handshakes.deadlines.push_back((Instant::now() + HANDSHAKE_TIMEOUT, place, id));
         self.queue_handshake(place);
     }
 
     /// Continues a handshake when its turn comes.
     #[cold]
-    pub(super) fn queue_handshake(&mut self, place: Place) {
+    pub(super) fn queue_handshake(&mut self, place: ConnectionSlot) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let ConnectionState::Handshake { is_queued, .. } = &mut connection.state else { return };
         // Many events may come before its turn.
@@ -59,7 +59,7 @@ impl IoThread {
         }
     }
 
-    fn step_handshake(&mut self, place: Place) {
+    fn step_handshake(&mut self, place: ConnectionSlot) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let ConnectionState::Handshake { is_queued, .. } = &mut connection.state else { return };
         if !std::mem::take(is_queued) {
@@ -85,11 +85,11 @@ impl IoThread {
     /// Makes a client the user that its certificate names, if `tls-auth-clients-user` says so.
     ///
     /// If there is no such user, or it is off, the client keeps the default user, as in Redis 8.6 and Valkey.
-    fn log_in_by_certificate(&mut self, place: Place) {
+    fn log_in_by_certificate(&mut self, place: ConnectionSlot) {
         let field = match self.own.config.tls_auth_clients_user {
             AuthClientsUser::Off => return,
-            AuthClientsUser::Cn => Field::CommonName,
-            AuthClientsUser::Uri => Field::Uri,
+            AuthClientsUser::Cn => CertificateField::CommonName,
+            AuthClientsUser::Uri => CertificateField::Uri,
         };
         let server = self.server();
         let Some(connection) = self.connections.get_mut(place) else { return };
@@ -105,7 +105,7 @@ impl IoThread {
     }
 
     /// Continues a client whose handshake is done.
-    fn let_in(&mut self, place: Place) {
+    fn let_in(&mut self, place: ConnectionSlot) {
         let server = self.server();
         let Some(connection) = self.connections.get_mut(place) else { return };
         if server.turns_away(&connection.record.peer) {
@@ -136,7 +136,7 @@ impl IoThread {
     }
 
     /// Logs that a handshake has failed, as Redis does.
-    fn report_failed_handshake(&mut self, place: Place, error: &io::Error) {
+    fn report_failed_handshake(&mut self, place: ConnectionSlot, error: &io::Error) {
         self.worker.thread.stats().failed_handshakes.add(1);
         let Some(Connection { record, .. }) = self.connections.get(place) else { return };
         if error.kind() != io::ErrorKind::InvalidData {

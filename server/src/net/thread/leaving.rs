@@ -11,7 +11,7 @@ use crate::{
         node::{Farewell, Job, Task},
         record::Listens,
     },
-    notify::notifications::Place,
+    notify::notifications::ConnectionSlot,
     observe::invalidations,
 };
 
@@ -23,7 +23,7 @@ impl IoThread {
     ///
     /// The client counts for PUBLISH until the last step, so it is listed until then. No other connection
     /// gets its slot meanwhile: messages to its channels still go there.
-    pub(super) fn bid_farewell(&mut self, slot: Place, mut connection: Connection) {
+    pub(super) fn bid_farewell(&mut self, slot: ConnectionSlot, mut connection: Connection) {
         let mut node = connection.state.close();
         self.forget_notifications(slot, &mut node);
         let watched = std::mem::take(&mut node.job.session.watched).into_list();
@@ -70,7 +70,7 @@ impl IoThread {
     }
 
     /// Ends MONITOR and CLIENT TRACKING of a closed connection.
-    fn forget_notifications(&mut self, place: Place, node: &mut Node<Job>) {
+    fn forget_notifications(&mut self, place: ConnectionSlot, node: &mut Node<Job>) {
         let server = self.server();
         let thread = self.worker.thread.index;
         if node.job.session.record.listens(Listens::ToCommands) {

@@ -1,6 +1,6 @@
 //! The memory of the thread's connections, for `maxmemory-clients`.
 
-use crate::{client::connection::Connection, notify::notifications::Place};
+use crate::{client::connection::Connection, notify::notifications::ConnectionSlot};
 
 use super::IoThread;
 
@@ -27,7 +27,7 @@ impl IoThread {
     }
 
     /// Does [`IoThread::count_memory`] for a connection in its slot.
-    pub(super) fn count_memory_at(&mut self, place: Place) {
+    pub(super) fn count_memory_at(&mut self, place: ConnectionSlot) {
         if let Some(mut connection) = self.connections.take(place) {
             self.count_memory(&mut connection);
             self.connections.put_back(place, connection);

@@ -14,7 +14,7 @@ use crate::{
     command::Registered,
     config::Config,
     net::{eviction::Eviction, expiry::Expiry},
-    notify::{notifications::Place, tracking_table::Leftover},
+    notify::{notifications::ConnectionSlot, tracking_table::Leftover},
     shared::{client_limit::clients_limit, server::Server, thread_scaling::Sampler},
     sockets::tls::Ciphertext,
 };
@@ -141,9 +141,9 @@ impl Forgetting {
 #[derive(Default)]
 pub(super) struct Handshakes {
     /// Handshakes that can continue, in order. A slot may belong to another connection by then.
-    pub(super) queue: VecDeque<Place>,
+    pub(super) queue: VecDeque<ConnectionSlot>,
     /// All handshakes, with the time at which they must have ended.
-    pub(super) deadlines: VecDeque<(Instant, Place, ClientId)>,
+    pub(super) deadlines: VecDeque<(Instant, ConnectionSlot, ClientId)>,
 }
 
 impl Handshakes {

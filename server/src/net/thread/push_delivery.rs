@@ -28,7 +28,7 @@ use crate::{
     },
     clock::Instant,
     notify::{
-        notifications::{Message, Notification, Notifications, Place},
+        notifications::{ConnectionSlot, Message, Notification, Notifications},
         pushed::{Given, Shareable},
         subscriptions::TopicKind,
         tracking_table::{Interest, Invalidation, TrackerNumber, Whom},
@@ -183,7 +183,7 @@ impl IoThread {
     /// Continues connections and nodes that have waited for the notifications read so far.
     fn go_on_after_notifications(&mut self) {
         let n_read = self.giving.n_read;
-        let has_its_turn = |turn: &mut (u64, Place, ClientId)| turn.0 <= n_read;
+        let has_its_turn = |turn: &mut (u64, ConnectionSlot, ClientId)| turn.0 <= n_read;
         while let Some((_, place, id)) = self.giving.turns.pop_front_if(has_its_turn) {
             let Some(connection) = self.connections.of_client(place, id) else { continue };
             if let Some(node) = connection.state.release_reply() {
@@ -218,7 +218,7 @@ impl IoThread {
     }
 
     /// Does [`IoThread::hold_for_room`] for a connection in its slot.
-    pub(super) fn await_room(&mut self, place: Place) {
+    pub(super) fn await_room(&mut self, place: ConnectionSlot) {
         let Some(mut connection) = self.connections.take(place) else { return };
         self.hold_for_room(&mut connection);
         self.connections.put_back(place, connection);
@@ -296,7 +296,7 @@ impl IoThread {
     /// Makes later notifications to a connection wait for the reply to its command.
     ///
     /// That reply is not written yet.
-    fn hold_back(&mut self, place: Place) {
+    fn hold_back(&mut self, place: ConnectionSlot) {
         if let Some(connection) = self.connections.get_mut(place) {
             connection.held_back.get_or_insert_default();
         }
@@ -371,7 +371,7 @@ impl IoThread {
 
     /// Tells the target of a redirection in place of the tracking client. If the target is gone, tells the
     /// tracking client so.
-    fn redirect(&mut self, place: Place, target: ClientId, what: &Arc<Invalidation>) {
+    fn redirect(&mut self, place: ConnectionSlot, target: ClientId, what: &Arc<Invalidation>) {
         let server = self.server();
         match server.clients.get(target).filter(|record| !record.leaves.load(Ordering::Relaxed)) {
             Some(record) => self.give_redirected(&record, what),
@@ -412,7 +412,7 @@ impl IoThread {
     }
 
     /// Delivers the invalidations that arrived during a handover to the connection that was taken over.
-    pub(super) fn give_what_came_before(&mut self, place: Place, id: ClientId) {
+    pub(super) fn give_what_came_before(&mut self, place: ConnectionSlot, id: ClientId) {
         for what in self.giving.on_their_way.remove(&id).unwrap_or_default() {
             self.give_invalidation(place, Told::OfOther, &what);
         }
@@ -421,7 +421,7 @@ impl IoThread {
         }
     }
 
-    fn give_invalidation(&mut self, place: Place, told: Told, what: &Invalidation) {
+    fn give_invalidation(&mut self, place: ConnectionSlot, told: Told, what: &Invalidation) {
         let limit = self.own.config.client_output_buffer_limit.normal.hard();
         self.give(place, limit, |to, version, give| {
             let mut bytes = Vec::new();
@@ -459,7 +459,7 @@ impl IoThread {
     /// reply to a command under way. That command may change the version, so `what` is then called for both.
     fn give(
         &mut self,
-        place: Place,
+        place: ConnectionSlot,
         limit: u64,
         what: impl Fn(Recipient, Resp, &mut dyn FnMut(Given<'_>, bool)),
     ) {

@@ -7,13 +7,13 @@ use braid_storage::sync::executor::Node;
 use super::{IoThread, splitting};
 use crate::{
     client::{
-        connection::{Closing, Connection, Piece, TURN_BYTES},
+        connection::{BacklogPiece, Closing, Connection, TURN_BYTES},
         node::{Job, Task, empty},
-        session::{Replies, Request},
+        session::{Replies, SessionRequest},
     },
     run::{
         command_lookup,
-        finish::{self, Ran, Times},
+        finish::{self, FinishedCommand, Times},
     },
     shared::server::Server,
 };
@@ -85,7 +85,7 @@ impl IoThread {
         let wanted = node.job.session.replies == Replies::On;
         node.job.session.drop_unwanted(0, &mut Vec::new());
         if let Some(connection) = self.connections.get_mut(node.job.session.origin.slot).filter(|_| wanted) {
-            pieces.into_iter().for_each(|piece| connection.backlog.push_piece(Piece::Own(piece)));
+            pieces.into_iter().for_each(|piece| connection.backlog.push_piece(BacklogPiece::Own(piece)));
         }
     }
 
@@ -93,14 +93,14 @@ impl IoThread {
     fn comply(&mut self, mut node: Box<Node<Job>>) {
         let slot = node.job.session.origin.slot;
         match node.job.session.request.take() {
-            Some(Request::Sleep { millis, .. }) => {
+            Some(SessionRequest::Sleep { millis, .. }) => {
                 // The command may have made this request as well.
-                node.job.session.ask(Request::ReadNotifications);
+                node.job.session.ask(SessionRequest::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.in_hand(slot, |thread, connection| thread.rest(connection, node, millis, None));
             }
-            Some(Request::AwaitSync(wanted)) => {
-                node.job.session.ask(Request::ReadNotifications);
+            Some(SessionRequest::AwaitSync(wanted)) => {
+                node.job.session.ask(SessionRequest::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.in_hand(slot, |thread, connection| {
                     let ticket = connection.last_ticket.max(node.job.ticket);
@@ -108,17 +108,19 @@ impl IoThread {
                 });
                 self.again.push(slot);
             }
-            Some(Request::Save { order, is_answered }) => {
-                node.job.session.ask(Request::ReadNotifications);
+            Some(SessionRequest::Save { order, is_answered }) => {
+                node.job.session.ask(SessionRequest::ReadNotifications);
                 node.job.task = Task::Idle;
                 self.server().order_save(order, Some((node, is_answered)));
             }
-            Some(Request::ReadNotifications) if !self.has_read_notifications() => {
+            Some(SessionRequest::ReadNotifications) if !self.has_read_notifications() => {
                 self.in_hand(slot, |thread, connection| {
                     thread.give_back_after_notifications(connection, node);
                 });
             }
-            Some(Request::ReadNotifications | Request::AwaitRoom) | None => self.give_back(node),
+            Some(SessionRequest::ReadNotifications | SessionRequest::AwaitRoom) | None => {
+                self.give_back(node)
+            }
         }
     }
 
@@ -194,7 +196,7 @@ impl IoThread {
         let (command, words) = command_lookup::next(&node.job);
         // MONITOR showed the command when it began.
         let was_shown = true;
-        let ran = Ran { command, words, session: &node.job.session, reply_bytes, was_shown };
+        let ran = FinishedCommand { command, words, session: &node.job.session, reply_bytes, was_shown };
         finish::tell(&ran, Times { alone: Some(nanos), ..Times::default() }, &self.worker.thread);
     }
 }

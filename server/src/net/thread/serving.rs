@@ -15,7 +15,7 @@ use braid_storage::{
 
 use super::{
     IoThread,
-    batch::{InputFor, Parsed, Turn},
+    batch::{InputFor, ParsedCommand, Turn},
     splitting,
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
         footprint::Part,
         node::{Job, Task},
         record::ClientRecord,
-        session::{Counts, Request, SaveOrder, Session},
+        session::{SaveOrder, Session, SessionRequest, TimeAccounting},
     },
     clock::Instant,
     command::{self, BeginSweep, Call, Found, Look, Method, Registered, Run, TABLE, Work},
@@ -38,14 +38,14 @@ use crate::{
         route::{self, Needs},
         step,
         timing::{self, Taken},
-        unit::{self, Ended as UnitEnded, Unit},
+        unit::{self, Unit, UnitEnd},
     },
     shared::{server::Server, thread_state::ThreadState},
     verbose, warning_seldom,
 };
 
 /// The way in which the run of a batch ended.
-enum Ended {
+enum BatchEnd {
     /// All commands ran.
     Ran,
     /// A command is under way elsewhere. The input continues at this offset.
@@ -58,7 +58,7 @@ enum Ended {
 
 /// The reason why commands stopped running in place, one directly after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stopped {
+enum GroupEnd {
     No,
     /// Each command may need work before or after it. The shard is observed, the client tracks keys, or there
     /// are monitoring clients, a pause or killed clients.
@@ -76,7 +76,7 @@ enum Gate {
     /// The command has its reply: it is refused, or queued for EXEC.
     Answered,
     /// The command ends the batch.
-    Shut(Ended),
+    Shut(BatchEnd),
 }
 
 /// The size of a request that is moved, not copied, and runs on a heavy-work thread.
@@ -118,14 +118,14 @@ impl IoThread {
         loop {
             let parsed = batch.parse(server, connection, input, done);
             let ended = if batch.commands.is_empty() {
-                Ended::Ran
+                BatchEnd::Ran
             } else {
                 batch.prefetch(server, connection);
                 let turn = Turn { server, batch: &batch, input, now };
                 self.run_timed(connection, turn, &mut began, out)
             };
             match (ended, parsed) {
-                (Ended::Parked(at) | Ended::Paused(at), parsed) => {
+                (BatchEnd::Parked(at) | BatchEnd::Paused(at), parsed) => {
                     // Requests that were parsed from `at` on are parsed again.
                     if parsed != Ok(at) {
                         connection.parser.rewind();
@@ -133,31 +133,33 @@ impl IoThread {
                     done = at;
                     break;
                 }
-                (Ended::Closed, _) => {
+                (BatchEnd::Closed, _) => {
                     connection.close(Closing::AfterReplies);
                     done = input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) if end == done => break,
+                (BatchEnd::Ran, Ok(end)) if end == done => break,
                 // Later requests do not run: the client is closed before it receives any of these replies.
-                (Ended::Ran, Ok(_)) if out.len() > self.output_limit(connection) => {
+                (BatchEnd::Ran, Ok(_)) if out.len() > self.output_limit(connection) => {
                     connection.close(Closing::AfterReplies);
                     done = input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) if out.len() > TURN_REPLY_BYTES || self.serving.budget.is_spent() => {
+                (BatchEnd::Ran, Ok(end))
+                    if out.len() > TURN_REPLY_BYTES || self.serving.budget.is_spent() =>
+                {
                     done = end;
                     connection.is_behind = done < input.len();
                     break;
                 }
-                (Ended::Ran, Ok(end)) => {
+                (BatchEnd::Ran, Ok(end)) => {
                     done = end;
                     // Usually this was all the input.
                     if done == input.len() {
                         break;
                     }
                 }
-                (Ended::Ran, Err(error)) => {
+                (BatchEnd::Ran, Err(error)) => {
                     report_protocol_error(connection, error, out, &self.worker.thread);
                     done = input.len();
                     break;
@@ -185,7 +187,7 @@ impl IoThread {
         turn: Turn<'_>,
         began: &mut Instant,
         out: &mut Vec<u8>,
-    ) -> Ended {
+    ) -> BatchEnd {
         let batch = turn.batch;
         let accounted_nanos = self.worker.thread.accounted_nanos.get();
         self.serving.budget.renew();
@@ -204,7 +206,7 @@ impl IoThread {
             splitting::ran(split, &batch.commands[0], ended_at);
         }
         let elapsed = ended_at - std::mem::replace(began, ended_at);
-        let parked_at = if let Ended::Parked(at) | Ended::Paused(at) = ended { Some(at) } else { None };
+        let parked_at = if let BatchEnd::Parked(at) | BatchEnd::Paused(at) = ended { Some(at) } else { None };
         let n_begun = batch.n_begun(parked_at);
         let stats = self.worker.thread.stats();
         let nanos = elapsed.as_nanos() as u64;
@@ -234,12 +236,12 @@ impl IoThread {
         }
     }
 
-    fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> Ended {
+    fn run_batch(&mut self, connection: &mut Connection, turn: Turn<'_>, out: &mut Vec<u8>) -> BatchEnd {
         let Turn { batch, now, .. } = turn;
         connection.state.ready().job.now = now;
         let mut index = 0;
         // The last command that ran on one shard. It changes nothing that admits the next command like it.
-        let mut before: Option<&Parsed> = None;
+        let mut before: Option<&ParsedCommand> = None;
         while let Some(parsed) = batch.commands.get(index) {
             let start = out.len();
             let is_admitted = before.take().is_some_and(|before| parsed.is_like(before))
@@ -261,13 +263,13 @@ impl IoThread {
                 before = Some(parsed);
             }
             match self.run_command(connection, turn, index, command, out) {
-                Next::Parked { input_from } => return Ended::Parked(input_from),
+                Next::Parked { input_from } => return BatchEnd::Parked(input_from),
                 Next::Command(next) => index = next,
             }
             // Other commands may have run with this one, or none may have run.
             let end = batch.commands[..index].last().map_or(parsed.start, |last| last.end);
             if let Some(ended) = self.after_command(connection, command, end, out, start) {
-                if let Ended::Parked(_) = ended {
+                if let BatchEnd::Parked(_) = ended {
                     batch.leave_unmeasured(index - 1);
                 }
                 return ended;
@@ -277,17 +279,17 @@ impl IoThread {
             {
                 cold_path();
                 connection.is_behind = true;
-                return Ended::Paused(end);
+                return BatchEnd::Paused(end);
             }
         }
-        Ended::Ran
+        BatchEnd::Ran
     }
 
     /// Whether a command like the one before it may run in the same way.
     ///
     /// This is a function of its own because equal commands in a row do not come here.
     #[inline(never)]
-    fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &Parsed) -> bool {
+    fn admits_another(&self, connection: &Connection, turn: Turn<'_>, parsed: &ParsedCommand) -> bool {
         let Some(node) = connection.state.node() else { return false };
         let session = &node.job.session;
         turn.server.attention.is_idle(session.rights_as_of)
@@ -306,14 +308,14 @@ impl IoThread {
         connection: &mut Connection,
         turn: Turn<'_>,
         out: &mut Vec<u8>,
-    ) -> Option<Ended> {
+    ) -> Option<BatchEnd> {
         let Turn { server, batch, now, .. } = turn;
         let parsed = &batch.commands[0];
         let words = turn.words(parsed);
         if server.durability.is_full() {
             let slot = connection.state.ready().job.session.origin.slot;
             self.await_room_in_log(slot, connection);
-            return Some(Ended::Paused(parsed.start));
+            return Some(BatchEnd::Paused(parsed.start));
         }
         // The request itself is counted already. The value is a second copy of it until the command has
         // ended.
@@ -326,7 +328,7 @@ impl IoThread {
         node.job.now = now;
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
-            return Some(Ended::Closed);
+            return Some(BatchEnd::Closed);
         }
         match gates::admit(server, session, &parsed.found, words) {
             Ok((command, Admission::Queue)) => {
@@ -338,7 +340,7 @@ impl IoThread {
                 let start = out.len();
                 Reply::new(out, session.resp).simple("QUEUED");
                 session.drop_unwanted(start, out);
-                Some(Ended::Paused(parsed.end))
+                Some(BatchEnd::Paused(parsed.end))
             }
             Ok((command, Admission::Run))
                 if matches!(
@@ -353,7 +355,7 @@ impl IoThread {
                 node.job.is_timed = true;
                 node.job.push_without_bytes(command.id, words, parsed.routed, parsed.start);
                 self.serving.input_for = InputFor::Node(node);
-                Some(Ended::Parked(parsed.end))
+                Some(BatchEnd::Parked(parsed.end))
             }
             _ => None,
         }
@@ -429,7 +431,7 @@ impl IoThread {
         let node = connection.state.ready();
         let session = &mut node.job.session;
         if !gates::renew(server, session) {
-            return Gate::Shut(Ended::Closed);
+            return Gate::Shut(BatchEnd::Closed);
         }
         self.make_room_for(&parsed.found, session, server);
         let (command, admission) = match gates::admit(server, session, &parsed.found, words) {
@@ -449,7 +451,7 @@ impl IoThread {
                     }
                     Found::Unknown if is_cross_protocol(words) => {
                         report_cross_protocol(connection);
-                        return Gate::Shut(Ended::Closed);
+                        return Gate::Shut(BatchEnd::Closed);
                     }
                     _ => {
                         self.refuse(session, &parsed.found, &refusal, out);
@@ -472,7 +474,7 @@ impl IoThread {
                 connection.record.ran(command.id);
                 let node = detach(connection, turn, index..index + 1, true);
                 self.postpone(connection, node);
-                Gate::Shut(Ended::Parked(parsed.end))
+                Gate::Shut(BatchEnd::Parked(parsed.end))
             }
         }
     }
@@ -541,7 +543,7 @@ impl IoThread {
         connection: &mut Connection,
         turn: Turn<'_>,
         command: &'static Registered,
-        parsed: &Parsed,
+        parsed: &ParsedCommand,
         out: &mut Vec<u8>,
     ) -> bool {
         // CLIENT LIST shows its own client while its command is in the buffer.
@@ -601,7 +603,7 @@ impl IoThread {
             let begin = next.get();
             let leader = &commands[begin];
             let routed = leader.routed.expect("a command on one shard has its key first");
-            let follows = |parsed: &&Parsed| parsed.follows(leader, routed, session, turn);
+            let follows = |parsed: &&ParsedCommand| parsed.follows(leader, routed, session, turn);
             let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
             let held = self.worker.with_shard(routed.shard, |shard, thread| {
                 // Checked once for all of them: a thread that changes one of these takes the shard for a
@@ -613,7 +615,7 @@ impl IoThread {
                     || is_logged && !are_verbatim(&commands[begin..end])
                 {
                     cold_path();
-                    return Stopped::ByObservers;
+                    return GroupEnd::ByObservers;
                 }
                 if leader.reaches_for_members() {
                     fetch_members(shard, turn, &commands[begin..end], session.db);
@@ -639,7 +641,7 @@ impl IoThread {
                     if let Work::Grows { .. } = command.spec.work
                         && !is_short(budget, shard, turn, parsed)
                     {
-                        return Stopped::ByLongWork;
+                        return GroupEnd::ByLongWork;
                     }
                     let start = out.len();
                     let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
@@ -647,7 +649,7 @@ impl IoThread {
                     if matches!(&outcome, Err(error) if error.is_too_much()) {
                         cold_path();
                         out.truncate(start);
-                        return Stopped::ByLongWork;
+                        return GroupEnd::ByLongWork;
                     }
                     step::conclude(command, outcome, start, session, out, thread);
                     if is_logged {
@@ -657,12 +659,12 @@ impl IoThread {
                     n_kept.set(out.len());
                     if out.len() > TURN_REPLY_BYTES {
                         cold_path();
-                        return Stopped::ByLongReplies;
+                        return GroupEnd::ByLongReplies;
                     }
                 }
-                Stopped::No
+                GroupEnd::No
             });
-            if let Some(Ok(Stopped::No)) = held
+            if let Some(Ok(GroupEnd::No)) = held
                 && let Some(behind) = commands.get(end)
                 // The admission of one command holds for the next one, except for its keys.
                 && behind.is_like(leader)
@@ -678,11 +680,11 @@ impl IoThread {
         let next = next.get();
         self.note_sizes(&connection.record, turn, first..next, &out[n_before..]);
         match held {
-            Some(Ok(Stopped::No | Stopped::ByLongReplies)) => Next::Command(next),
+            Some(Ok(GroupEnd::No | GroupEnd::ByLongReplies)) => Next::Command(next),
             // Observers request notices about this command's replies, not about earlier replies.
-            Some(Ok(Stopped::ByObservers)) if next > first => Next::Command(next),
-            Some(Ok(Stopped::ByObservers)) => self.run_group_of_units(connection, turn, group, out),
-            Some(Ok(Stopped::ByLongWork)) => self.leave_group(connection, turn, next..group.end, true),
+            Some(Ok(GroupEnd::ByObservers)) if next > first => Next::Command(next),
+            Some(Ok(GroupEnd::ByObservers)) => self.run_group_of_units(connection, turn, group, out),
+            Some(Ok(GroupEnd::ByLongWork)) => self.leave_group(connection, turn, next..group.end, true),
             Some(Err(_)) => {
                 let failed = commands[next].command();
                 job::answer_panic(out, session, Some(failed), &self.worker.thread);
@@ -748,7 +750,7 @@ impl IoThread {
                     budget,
                 };
                 match unit::run(&unit, session, held, out, thread) {
-                    UnitEnded::Ran => {}
+                    UnitEnd::Ran => {}
                     ended => return ended,
                 }
                 next.set(next.get() + 1);
@@ -759,22 +761,22 @@ impl IoThread {
                     break;
                 }
             }
-            UnitEnded::Ran
+            UnitEnd::Ran
         });
         match held {
-            Some(Ok(UnitEnded::Ran)) => {
+            Some(Ok(UnitEnd::Ran)) => {
                 self.has_notifications_for(session);
                 Next::Command(next.get())
             }
-            Some(Ok(UnitEnded::Killed)) => {
+            Some(Ok(UnitEnd::Killed)) => {
                 session.closing = true;
                 Next::Command(group.end)
             }
             // The gate holds the next command back.
-            Some(Ok(UnitEnded::Paused)) => Next::Command(next.get()),
-            Some(Ok(
-                UnitEnded::Waits(_) | UnitEnded::Needs(_) | UnitEnded::BetweenParts | UnitEnded::TooLong(_),
-            )) => self.leave_group(connection, turn, next.get()..group.end, true),
+            Some(Ok(UnitEnd::Paused)) => Next::Command(next.get()),
+            Some(Ok(UnitEnd::Waits(_) | UnitEnd::Needs(_) | UnitEnd::BetweenParts | UnitEnd::TooLong(_))) => {
+                self.leave_group(connection, turn, next.get()..group.end, true)
+            }
             Some(Err(_)) => {
                 out.truncate(n_kept.get());
                 let failed = turn.batch.commands[next.get()].command();
@@ -791,7 +793,7 @@ impl IoThread {
     fn has_notifications_for(&self, session: &mut Session) {
         let own = &self.server().threads[self.worker.thread.index];
         if session.record.is_listener() && !own.notifications.is_empty() {
-            session.ask(Request::ReadNotifications);
+            session.ask(SessionRequest::ReadNotifications);
         }
     }
 
@@ -868,11 +870,11 @@ impl IoThread {
                 unit::run(&unit, session, held, out, thread)
             });
             route = match held {
-                Some(Ok(UnitEnded::Ran)) => {
+                Some(Ok(UnitEnd::Ran)) => {
                     self.has_notifications_for(session);
                     return 0;
                 }
-                Some(Ok(UnitEnded::Killed)) => {
+                Some(Ok(UnitEnd::Killed)) => {
                     session.closing = true;
                     return 0;
                 }
@@ -881,14 +883,12 @@ impl IoThread {
                     job::answer_panic(out, session, Some(command), &self.worker.thread);
                     return 0;
                 }
-                Some(Ok(UnitEnded::Needs(further))) => further,
+                Some(Ok(UnitEnd::Needs(further))) => further,
                 // The thread that continues the command determines its next part.
-                Some(Ok(UnitEnded::BetweenParts)) => Route::default().with_weight(Weight::Heavy),
-                Some(Ok(UnitEnded::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
+                Some(Ok(UnitEnd::BetweenParts)) => Route::default().with_weight(Weight::Heavy),
+                Some(Ok(UnitEnd::TooLong(Method::Held))) => Route::new(shards).with_weight(Weight::Heavy),
                 // The node handles a shard that is held, a pause and a wait.
-                Some(Ok(UnitEnded::Paused | UnitEnded::Waits(_) | UnitEnded::TooLong(_))) => {
-                    Route::new(shards)
-                }
+                Some(Ok(UnitEnd::Paused | UnitEnd::Waits(_) | UnitEnd::TooLong(_))) => Route::new(shards),
                 None => needs.route(server),
             };
         }
@@ -969,50 +969,50 @@ impl IoThread {
         input_from: usize,
         out: &mut Vec<u8>,
         start: usize,
-    ) -> Option<Ended> {
+    ) -> Option<BatchEnd> {
         let node = connection.state.ready();
         let session = &mut node.job.session;
         // The thread must know of its subscriptions before the connection can close.
-        if session.closing && session.request.get() != Some(Request::ReadNotifications) {
-            return Some(Ended::Closed);
+        if session.closing && session.request.get() != Some(SessionRequest::ReadNotifications) {
+            return Some(BatchEnd::Closed);
         }
         if connection.parser.limits().authenticated != session.authenticated {
             cold_path();
             connection.parser.set_authenticated(session.authenticated);
         }
         let request = session.request.take()?;
-        if request == Request::AwaitRoom
-            || request == Request::ReadNotifications && self.has_read_notifications()
+        if request == SessionRequest::AwaitRoom
+            || request == SessionRequest::ReadNotifications && self.has_read_notifications()
         {
-            return self.hold_for_room(connection).then_some(Ended::Paused(input_from));
+            return self.hold_for_room(connection).then_some(BatchEnd::Paused(input_from));
         }
         let mut node = connection.state.depart();
         node.job.reply.extend_from_slice(&out[start..]);
         out.truncate(start);
         // The reply leaves with the node, and still waits for the log.
         node.job.ticket = node.job.ticket.max(self.worker.thread.ticket.get());
-        if let Request::Save { order, is_answered } = request {
-            node.job.session.ask(Request::ReadNotifications);
+        if let SessionRequest::Save { order, is_answered } = request {
+            node.job.session.ask(SessionRequest::ReadNotifications);
             node.job.session.n_commands += 1;
             self.server().order_save(order, Some((node, is_answered)));
-            return Some(Ended::Parked(input_from));
+            return Some(BatchEnd::Parked(input_from));
         }
-        if let Request::AwaitSync(wanted) = request {
-            node.job.session.ask(Request::ReadNotifications);
+        if let SessionRequest::AwaitSync(wanted) = request {
+            node.job.session.ask(SessionRequest::ReadNotifications);
             node.job.session.n_commands += 1;
             let ticket = connection.last_ticket.max(self.worker.thread.ticket.get());
             self.await_sync(connection, node, wanted, ticket);
-            return Some(Ended::Parked(input_from));
+            return Some(BatchEnd::Parked(input_from));
         }
-        let Request::Sleep { millis, counts } = request else {
+        let SessionRequest::Sleep { millis, counts } = request else {
             self.give_back_after_notifications(connection, node);
-            return Some(Ended::Paused(input_from));
+            return Some(BatchEnd::Paused(input_from));
         };
-        node.job.session.ask(Request::ReadNotifications);
+        node.job.session.ask(SessionRequest::ReadNotifications);
         // The batch does not count this command.
         node.job.session.n_commands += 1;
-        self.rest(connection, node, millis, (counts == Counts::AsWork).then_some(command));
-        Some(Ended::Parked(input_from))
+        self.rest(connection, node, millis, (counts == TimeAccounting::AsWork).then_some(command));
+        Some(BatchEnd::Parked(input_from))
     }
 
     /// Submits the commands of a node that was held back.
@@ -1056,7 +1056,7 @@ fn detach(
 
 /// Whether commands are logged in their own words if they change anything.
 #[cold]
-fn are_verbatim(commands: &[Parsed]) -> bool {
+fn are_verbatim(commands: &[ParsedCommand]) -> bool {
     commands.iter().all(|parsed| parsed.command().spec.log.is_verbatim(parsed.n_words))
 }
 
@@ -1064,7 +1064,7 @@ fn are_verbatim(commands: &[Parsed]) -> bool {
 ///
 /// This is a function of its own, out of the way of commands that need no such check.
 #[inline(never)]
-fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> bool {
+fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &ParsedCommand) -> bool {
     let mut look = Look::at_shard(shard);
     let router = turn.server.keyspace.router();
     budget.admits(&mut look, router, None, parsed.command(), turn.words(parsed), parsed.routed)
@@ -1075,7 +1075,7 @@ fn is_short(budget: &Budget, shard: &Shard, turn: Turn<'_>, parsed: &Parsed) -> 
 fn note_sizes_of_each(
     client: &ClientRecord,
     turn: Turn<'_>,
-    commands: &[Parsed],
+    commands: &[ParsedCommand],
     replies: &[u8],
     thread: &ThreadState,
 ) {
@@ -1099,7 +1099,7 @@ fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, sessio
         return 1;
     }
     let start = batch.commands[index].start;
-    let follows = |parsed: &&Parsed| {
+    let follows = |parsed: &&ParsedCommand| {
         parsed.end - start <= TOGETHER_MAX_BYTES
             && matches!(parsed.found, Found::Command(command) if matches!(command.spec.run, Run::Script(_)))
             && matches!(
@@ -1114,7 +1114,7 @@ fn n_scripts_together(turn: Turn<'_>, index: usize, command: &Registered, sessio
 ///
 /// This is a function of its own, out of the way of commands that use no members.
 #[inline(never)]
-fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[Parsed], db: Db) {
+fn fetch_members(shard: &mut Shard, turn: Turn<'_>, group: &[ParsedCommand], db: Db) {
     let leader = &group[0];
     let routed = leader.routed.expect("a command on one shard has its key first");
     shard.begin(db, turn.now);

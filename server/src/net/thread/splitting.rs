@@ -4,7 +4,7 @@
 
 use braid_storage::sync::executor::Node;
 
-use super::{IoThread, batch::Parsed};
+use super::{IoThread, batch::ParsedCommand};
 use crate::{
     client::{connection::Connection, node::Job},
     clock::Instant,
@@ -44,7 +44,7 @@ impl IoThread {
 }
 
 /// Records that a batch of followed input has run, as far as it got.
-pub(super) fn ran(split: &mut Split, first: &Parsed, now: Instant) {
+pub(super) fn ran(split: &mut Split, first: &ParsedCommand, now: Instant) {
     if split.family.is_none()
         && let Found::Command(command) = first.found
     {

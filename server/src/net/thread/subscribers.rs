@@ -12,7 +12,7 @@ use crate::{
     client::id::ClientId,
     clock::Instant,
     notify::{
-        notifications::Place,
+        notifications::ConnectionSlot,
         subscriptions::{Name, TopicKind},
         tracking_table::{Invalidation, Mode, TrackerNumber},
     },
@@ -21,9 +21,9 @@ use crate::{
 
 /// The subscriptions of a thread's connections, as of the last notification that was read.
 pub(super) struct Subscribers {
-    by_kind: [HashMap<Name, HashSet<Place>, KeyHasher>; TopicKind::ALL.len()],
+    by_kind: [HashMap<Name, HashSet<ConnectionSlot>, KeyHasher>; TopicKind::ALL.len()],
     /// The monitoring clients (MONITOR).
-    pub(super) monitors: BTreeSet<Place>,
+    pub(super) monitors: BTreeSet<ConnectionSlot>,
     /// The tracking clients (CLIENT TRACKING).
     pub(super) trackers: HashMap<TrackerNumber, Tracker>,
     /// The tracking clients that are told of keys by prefix.
@@ -45,7 +45,7 @@ impl Default for Subscribers {
 /// A tracking client.
 #[derive(Clone)]
 pub(super) struct Tracker {
-    pub(super) place: Place,
+    pub(super) place: ConnectionSlot,
     pub(super) id: ClientId,
     pub(super) mode: Arc<Mode>,
 }
@@ -56,12 +56,12 @@ impl Subscribers {
         self.by_kind.iter().all(HashMap::is_empty)
     }
 
-    pub(super) fn add(&mut self, place: Place, kind: TopicKind, name: Name) {
+    pub(super) fn add(&mut self, place: ConnectionSlot, kind: TopicKind, name: Name) {
         self.by_kind[kind as usize].entry(name).or_default().insert(place);
     }
 
     /// Ends a subscription.
-    pub(super) fn remove(&mut self, place: Place, kind: TopicKind, name: &[u8]) {
+    pub(super) fn remove(&mut self, place: ConnectionSlot, kind: TopicKind, name: &[u8]) {
         let topics = &mut self.by_kind[kind as usize];
         let Some(places) = topics.get_mut(name) else { return };
         places.remove(&place);
@@ -92,7 +92,7 @@ impl Subscribers {
         Some(mode)
     }
 
-    pub(super) fn of(&self, kind: TopicKind, name: &[u8]) -> impl Iterator<Item = Place> {
+    pub(super) fn of(&self, kind: TopicKind, name: &[u8]) -> impl Iterator<Item = ConnectionSlot> {
         self.by_kind[kind as usize].get(name).into_iter().flatten().copied()
     }
 }
@@ -126,15 +126,15 @@ pub(super) struct Giving {
     pub(super) n_read: u64,
     /// Connections that wait for notifications: the number of those that must be read first, rising, the slot
     /// and the client.
-    pub(super) turns: VecDeque<(u64, Place, ClientId)>,
+    pub(super) turns: VecDeque<(u64, ConnectionSlot, ClientId)>,
     /// Connections that wait until the queues of these threads, one bit each, have emptied.
-    pub(super) held_back: Vec<(Place, ClientId, u128)>,
+    pub(super) held_back: Vec<(ConnectionSlot, ClientId, u128)>,
     /// Connections that were given more than their limit. They are closed when nothing is being given out.
-    pub(super) to_close: Vec<Place>,
+    pub(super) to_close: Vec<ConnectionSlot>,
     /// Invalidations for clients that are being handed over to this thread.
     pub(super) on_their_way: HashMap<ClientId, Vec<Arc<Invalidation>>>,
     /// Space for the connections of one notification.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ConnectionSlot>,
     /// The notifications given out in this turn.
     pub(super) slice: Slice,
     /// Nothing is given out before this time unless much waits. Notifications that arrive meanwhile share the

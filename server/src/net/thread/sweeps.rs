@@ -11,7 +11,7 @@ use super::IoThread;
 use crate::{
     client::{
         node::{Job, Task},
-        sweep::Step,
+        sweep::SweepProgress,
     },
     clock::Instant,
     run::{command_lookup, gates, job, step, unit},
@@ -67,7 +67,7 @@ impl IoThread {
             let step = self.worker.with_shards(&[shard], |held, thread| {
                 if gates::is_replaying(server) {
                     step::refuse(&gates::LOADING, session, sweep.fail(), thread);
-                    return Step::Done;
+                    return SweepProgress::Done;
                 }
                 let shard = held.shard(shard);
                 let now = shard.start_at(now, || server.clock.now());
@@ -78,9 +78,9 @@ impl IoThread {
                 step
             });
             match step {
-                Some(Ok(Step::Done)) => return Swept::Done,
-                Some(Ok(Step::More)) if began.elapsed() > SWEEP_BUDGET => return Swept::OutOfTime,
-                Some(Ok(Step::More)) => {}
+                Some(Ok(SweepProgress::Done)) => return Swept::Done,
+                Some(Ok(SweepProgress::More)) if began.elapsed() > SWEEP_BUDGET => return Swept::OutOfTime,
+                Some(Ok(SweepProgress::More)) => {}
                 None => return Swept::Held(shard),
                 Some(Err(_)) => {
                     let resp = sweep.resp;

@@ -10,7 +10,7 @@ use crate::{
         connection::Connection,
         node::{Job, Parked, Task},
         state::ConnectionState,
-        waits::GaveUp,
+        waits::WaitEnd,
     },
     clock::Instant,
     command::Registered,
@@ -38,12 +38,12 @@ impl IoThread {
             self.again.push(slot);
         }
         if connection.is_closing() || has_left || connection.record.is_killed() {
-            self.end_wait(slot, GaveUp::Left);
+            self.end_wait(slot, WaitEnd::Left);
         }
     }
 
     /// Ends the wait of a connection's command, unless it is being served.
-    pub(super) fn end_wait(&mut self, slot: usize, why: GaveUp) {
+    pub(super) fn end_wait(&mut self, slot: usize, why: WaitEnd) {
         let waiting =
             self.connections.get(slot).and_then(|connection| connection.state.awaits_keys().cloned());
         let claimed = waiting.and_then(|parked| Some((parked.claim()?, parked)));
@@ -70,7 +70,7 @@ impl IoThread {
             && deadline <= now
         {
             self.waits.deadlines.pop_first();
-            self.end_wait(slot, GaveUp::TimedOut);
+            self.end_wait(slot, WaitEnd::TimedOut);
         }
     }
 

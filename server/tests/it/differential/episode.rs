@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use super::{
     families::FollowUp,
-    form::Argv,
     oracle::has_a_fault,
     pair::SETTINGS,
     pools::{CONSUMERS, Pools, symbol},
@@ -12,7 +11,7 @@ use super::{
     step::{N_CLIENTS, Step},
     table::{Present, PresentRow, Table},
 };
-use crate::support::Dice;
+use crate::support::{Dice, values::Argv};
 
 /// The number of rows of the table in an episode.
 pub const N_ROWS: usize = 1000;

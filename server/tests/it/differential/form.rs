@@ -12,9 +12,7 @@
 //! | `#(key+)` | the number of words that follow, and these words |
 
 use super::pools::{Pools, Symbol, symbol};
-
-/// A command's words, as bytes.
-pub type Argv = Vec<Vec<u8>>;
+use crate::support::values::Argv;
 
 /// A piece of the notation.
 pub enum Form {

@@ -1,7 +1,7 @@
 //! Known faults of redis-server 7.0 itself. Commands that meet them are not sent, so every difference is a
 //! fault of the server under test.
 
-use super::form::Argv;
+use crate::support::values::Argv;
 
 /// Whether a command would meet a fault of redis-server 7.0.
 ///

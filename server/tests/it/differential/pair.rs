@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::{
-    form::Argv,
     same::Same,
     step::{Difference, INSPECTOR, N_CLIENTS, Step},
 };
-use crate::support::{Client, Reply, Resp, Server, encode};
+use crate::support::{Client, Reply, Resp, Server, encode, values::Argv};
 
 /// Settings that episodes change, with their defaults and the values used.
 ///
@@ -32,7 +31,7 @@ const MAX_PIPELINE: usize = 64;
 const END_CHANNEL: &str = "__keyspace@end";
 
 /// A server with the connections to it.
-struct Side {
+struct PairSide {
     program: String,
     args: Vec<String>,
     server: Server,
@@ -41,12 +40,12 @@ struct Side {
     listener: Client,
 }
 
-impl Side {
-    fn start(program: &str, args: &[&str]) -> Side {
+impl PairSide {
+    fn start(program: &str, args: &[&str]) -> PairSide {
         let server = Server::start_program(program, args);
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let listener = server.connect();
-        let mut side = Side { program: program.to_owned(), args, server, clients: Vec::new(), listener };
+        let mut side = PairSide { program: program.to_owned(), args, server, clients: Vec::new(), listener };
         side.connect();
         side
     }
@@ -90,8 +89,8 @@ type Events = BTreeMap<String, Vec<String>>;
 
 /// Both servers. Steps leave them in the same state, until they differ.
 pub struct Pair {
-    ours: Side,
-    theirs: Side,
+    ours: PairSide,
+    theirs: PairSide,
     /// For each client, the comparisons for the replies to its queued commands.
     queued: Vec<Vec<Same>>,
     /// Keys whose deadline has passed. Their events are not compared.
@@ -105,7 +104,7 @@ pub struct Pair {
 impl Pair {
     /// Starts the server under test and the reference.
     pub fn start(program: &str, args: &[&str], reference: &str) -> Pair {
-        let (ours, theirs) = (Side::start(program, args), Side::start(reference, &[]));
+        let (ours, theirs) = (PairSide::start(program, args), PairSide::start(reference, &[]));
         let queued = vec![Vec::new(); N_CLIENTS + 1];
         let mut pair =
             Pair { ours, theirs, queued, lapsed: BTreeSet::new(), is_broken: false, has_parted: false };

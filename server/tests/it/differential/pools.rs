@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
-use super::{form::Argv, table::Table};
-use crate::support::Dice;
+use super::table::Table;
+use crate::support::{Dice, values::Argv};
 
 /// Makes the words for a name in the table.
 pub type Symbol = fn(&mut Pools, &mut Argv);

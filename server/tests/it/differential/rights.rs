@@ -5,7 +5,6 @@
 use std::{collections::BTreeSet, rc::Rc};
 
 use super::{
-    form::Argv,
     pools::Pools,
     table::{PresentRow, Table},
     variable,
@@ -13,6 +12,7 @@ use super::{
 use crate::support::{
     Client, Dice, Reply, Server,
     reference::{REFERENCE, has_reference},
+    values::Argv,
 };
 
 /// The number of users, and of commands for each.

@@ -1,7 +1,7 @@
 //! The steps that are played on both servers, one after the other.
 
-use super::{form::Argv, same::Same};
-use crate::support::Reply;
+use super::same::Same;
+use crate::support::{Reply, values::Argv};
 
 /// The number of clients in an episode.
 pub const N_CLIENTS: usize = 2;

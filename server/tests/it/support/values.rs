@@ -2,6 +2,7 @@
 
 use super::{Client, Reply, Server};
 
+/// A command's words, as bytes.
 pub type Argv = Vec<Vec<u8>>;
 
 /// Fields that are not compared. Each server has a memory layout of its own, and 7.2 has added fields or

@@ -19,7 +19,10 @@ use crate::{
     catalog::{Args, CommandError, Outcome},
     command::{
         Call,
-        arguments::source_keys::{KeyRole, Sources},
+        arguments::{
+            collection_args::read_count,
+            source_keys::{KeyRole, Sources},
+        },
     },
 };
 
@@ -125,7 +128,7 @@ struct Options {
 
 /// The result that a command needs, which decides about its options.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum NeededResult {
     Reply,
     Store,
     Count,
@@ -136,10 +139,10 @@ impl Options {
         mut args: Args<'_>,
         n_sources: usize,
         operation: Operation,
-        purpose: Purpose,
+        purpose: NeededResult,
     ) -> Result<Self, CommandError> {
         let mut options = Options::default();
-        let weighs = operation != Operation::Difference && purpose != Purpose::Count;
+        let weighs = operation != Operation::Difference && purpose != NeededResult::Count;
         while !args.is_empty() {
             if weighs && args.remaining() > n_sources && args.tag("WEIGHTS") {
                 options.weights.clear();
@@ -159,10 +162,10 @@ impl Options {
                 } else {
                     return Err(CommandError::Syntax);
                 };
-            } else if purpose == Purpose::Reply && args.tag("WITHSCORES") {
+            } else if purpose == NeededResult::Reply && args.tag("WITHSCORES") {
                 options.with_scores = true;
-            } else if purpose == Purpose::Count && args.remaining() > 1 && args.tag("LIMIT") {
-                let limit = super::read_count(args.next()?);
+            } else if purpose == NeededResult::Count && args.remaining() > 1 && args.tag("LIMIT") {
+                let limit = read_count(args.next()?);
                 options.limit = limit.ok_or(CommandError::text("ERR LIMIT can't be negative"))?;
             } else {
                 return Err(CommandError::Syntax);
@@ -196,7 +199,7 @@ impl Combination {
         mut args: Args<'_>,
         destination: Option<&Key<'_>>,
         operation: Operation,
-        purpose: Purpose,
+        purpose: NeededResult,
         name: &str,
     ) -> Result<Self, CommandError> {
         let n_sources = args.int()?;
@@ -287,7 +290,7 @@ fn give(
     name: &str,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    let combination = Combination::read(call, args, None, operation, Purpose::Reply, name)?;
+    let combination = Combination::read(call, args, None, operation, NeededResult::Reply, name)?;
     let sorted = combination.gather(call.server.keyspace.router());
     write_list(sorted.len(), sorted.iter(), combination.options.with_scores, reply);
     Ok(())
@@ -315,7 +318,8 @@ fn combine_and_store(
     // The event's name is the command's name.
     let name = event.name();
     let destination = args.key()?;
-    let combination = Combination::read(call, args, Some(&destination), operation, Purpose::Store, name)?;
+    let combination =
+        Combination::read(call, args, Some(&destination), operation, NeededResult::Store, name)?;
     let sorted = combination.gather(call.server.keyspace.router());
     drop(combination);
     let n = store(call, &destination, sorted, event);
@@ -324,7 +328,7 @@ fn combine_and_store(
 }
 
 pub(super) fn zintercard(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let purpose = Purpose::Count;
+    let purpose = NeededResult::Count;
     let combination = Combination::read(call, args, None, Operation::Intersection, purpose, "zintercard")?;
     let mut n = 0;
     combination.intersect(&combination.sources.views(Input::of), |_, _| {

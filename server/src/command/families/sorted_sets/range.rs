@@ -33,30 +33,30 @@ enum Order {
 
 /// The ends of a range.
 #[derive(Clone, Copy)]
-enum Span<'a> {
+enum RangeEnds<'a> {
     /// Ranks from the first end of the order. Negative ones count from the other end.
     Ranks(i64, i64),
     Scores(Limit<f64>, Limit<f64>),
     Texts(Limit<&'a [u8]>, Limit<&'a [u8]>),
 }
 
-impl<'a> Span<'a> {
+impl<'a> RangeEnds<'a> {
     fn read(by: By, min: &'a [u8], max: &'a [u8]) -> Result<Self, CommandError> {
         match by {
             By::Rank => {
                 let rank = |text| number::parse_i64(text).ok_or(CommandError::NotInteger);
-                Ok(Span::Ranks(rank(min)?, rank(max)?))
+                Ok(RangeEnds::Ranks(rank(min)?, rank(max)?))
             }
             By::Score => {
                 let limits = score_limit(min).zip(score_limit(max));
                 let (min, max) = limits.ok_or(CommandError::text("ERR min or max is not a float"))?;
-                Ok(Span::Scores(min, max))
+                Ok(RangeEnds::Scores(min, max))
             }
             By::Text => {
                 let limits = text_limit(min).zip(text_limit(max));
                 let not_valid = CommandError::text("ERR min or max not valid string range item");
                 let (min, max) = limits.ok_or(not_valid)?;
-                Ok(Span::Texts(min, max))
+                Ok(RangeEnds::Texts(min, max))
             }
         }
     }
@@ -64,9 +64,9 @@ impl<'a> Span<'a> {
     /// Returns the ranks of a set's members in the range.
     fn ranks(self, set: SortedSetRef<'_>, order: Order) -> Range<usize> {
         match self {
-            Span::Scores(min, max) => set.score_range(min, max),
-            Span::Texts(min, max) => set.member_range(min, max),
-            Span::Ranks(start, stop) => {
+            RangeEnds::Scores(min, max) => set.score_range(min, max),
+            RangeEnds::Texts(min, max) => set.member_range(min, max),
+            RangeEnds::Ranks(start, stop) => {
                 let len = set.len();
                 let ranks = between(start, stop, len);
                 match order {
@@ -123,8 +123,8 @@ fn text_limit(text: &[u8]) -> Option<Limit<&[u8]>> {
 }
 
 /// The arguments of a range command.
-struct Query<'a> {
-    span: Span<'a>,
+struct RangeQuery<'a> {
+    span: RangeEnds<'a>,
     order: Order,
     /// Number of members to skip. A negative one skips all.
     offset: i64,
@@ -135,17 +135,17 @@ struct Query<'a> {
 
 /// The arguments that a command's name implies.
 #[derive(Clone, Copy)]
-struct Named {
+struct ImpliedOptions {
     by: Option<By>,
     order: Option<Order>,
     stores: bool,
 }
 
-impl<'a> Query<'a> {
+impl<'a> RangeQuery<'a> {
     /// Reads a range and the options after it.
-    fn read(mut args: Args<'a>, named: Named) -> Result<Self, CommandError> {
+    fn read(mut args: Args<'a>, named: ImpliedOptions) -> Result<Self, CommandError> {
         let (min, max) = (args.next()?, args.next()?);
-        let Named { mut by, mut order, stores } = named;
+        let ImpliedOptions { mut by, mut order, stores } = named;
         let (mut offset, mut limit, mut with_scores) = (0, -1, false);
         while !args.is_empty() {
             if !stores && args.tag("WITHSCORES") {
@@ -179,7 +179,7 @@ impl<'a> Query<'a> {
         }
         // A descending range names its upper end first. Ranks are counted from that end anyway.
         let (min, max) = if order == Order::Descending && by != By::Rank { (max, min) } else { (min, max) };
-        Ok(Query { span: Span::read(by, min, max)?, order, offset, limit, with_scores })
+        Ok(RangeQuery { span: RangeEnds::read(by, min, max)?, order, offset, limit, with_scores })
     }
 
     /// Returns the ranks of the members in the result.
@@ -204,9 +204,9 @@ impl<'a> Query<'a> {
 }
 
 /// Replies with the members of a range.
-fn give(shard: &mut Shard, mut args: Args<'_>, named: Named, reply: &mut Reply<'_>) -> Outcome {
+fn give(shard: &mut Shard, mut args: Args<'_>, named: ImpliedOptions, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let query = Query::read(args, named)?;
+    let query = RangeQuery::read(args, named)?;
     match shard.value::<SortedSetType>(&key)? {
         Some(set) => {
             let ranks = query.ranks(set);
@@ -217,12 +217,12 @@ fn give(shard: &mut Shard, mut args: Args<'_>, named: Named, reply: &mut Reply<'
     Ok(())
 }
 
-const fn named(by: By, order: Order) -> Named {
-    Named { by: Some(by), order: Some(order), stores: false }
+const fn named(by: By, order: Order) -> ImpliedOptions {
+    ImpliedOptions { by: Some(by), order: Some(order), stores: false }
 }
 
 pub(super) fn zrange(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    give(shard, args, Named { by: None, order: None, stores: false }, reply)
+    give(shard, args, ImpliedOptions { by: None, order: None, stores: false }, reply)
 }
 
 pub(super) fn zrevrange(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -248,7 +248,7 @@ pub(super) fn zrevrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Repl
 /// Stores a range. The source may be the destination, so the result is complete before it is stored.
 pub(super) fn zrangestore(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (destination, source) = (args.key()?, args.key()?);
-    let query = Query::read(args, Named { by: None, order: None, stores: true })?;
+    let query = RangeQuery::read(args, ImpliedOptions { by: None, order: None, stores: true })?;
     let mut gathered = Gathered::new(call.server.keyspace.router());
     if let Some(set) = call.shard_of(&source).value::<SortedSetType>(&source)? {
         let ranks = query.ranks(set);
@@ -272,7 +272,7 @@ pub(super) fn zlexcount(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>
 /// Replies with the number of members in a range.
 fn count(shard: &mut Shard, mut args: Args<'_>, by: By, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let span = Span::read(by, args.next()?, args.next()?)?;
+    let span = RangeEnds::read(by, args.next()?, args.next()?)?;
     let set = shard.value::<SortedSetType>(&key)?;
     reply.integer(set.map_or(0, |set| span.ranks(set, Order::Ascending).len()) as i64);
     Ok(())
@@ -293,7 +293,7 @@ pub(super) fn zremrangebylex(shard: &mut Shard, args: Args<'_>, reply: &mut Repl
 /// Removes the members of a range, and replies with their number.
 fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
-    let span = Span::read(by, args.next()?, args.next()?)?;
+    let span = RangeEnds::read(by, args.next()?, args.next()?)?;
     let mut n_removed = 0;
     if let Some(mut set) = shard.value_mut::<SortedSetType>(&key, event)? {
         let ranks = span.ranks(set.as_ref(), Order::Ascending);
@@ -308,14 +308,14 @@ fn remove(shard: &mut Shard, mut args: Args<'_>, (by, event): (By, Event), reply
 const FEW: usize = 100;
 
 /// Estimates a reply with members. A set that is not large need not be searched twice.
-fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: Named) -> usize {
+fn given(look: &mut Look<'_, '_>, mut args: Args<'_>, named: ImpliedOptions) -> usize {
     let Ok(key) = args.key() else { return 0 };
     let n = |set: SortedSetRef<'_>| {
         let may_have_long = set.entry().allocated_bytes() > WORK_MAX_BYTES;
         if set.len() <= WORK_MAX / 8 && !may_have_long {
             return 0;
         }
-        let ranks = Query::read(args, named).map_or(0..0, |query| query.ranks(set));
+        let ranks = RangeQuery::read(args, named).map_or(0..0, |query| query.ranks(set));
         if ranks.len() <= FEW && may_have_long {
             return set.iter(ranks).map(|scored| n_bytes(scored.member)).sum::<usize>() / BYTES_PER_ELEMENT;
         }
@@ -337,13 +337,13 @@ fn removed(look: &mut Look<'_, '_>, mut args: Args<'_>, by: By) -> usize {
         if set.len() <= WORK_MAX / 8 {
             return 0;
         }
-        Span::read(by, min, max).map_or(0, |span| span.ranks(set, Order::Ascending).len())
+        RangeEnds::read(by, min, max).map_or(0, |span| span.ranks(set, Order::Ascending).len())
     };
     look.sorted_set(&key, n).unwrap_or(0)
 }
 
 pub(super) fn zrange_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
-    given(look, args, Named { by: None, order: None, stores: false })
+    given(look, args, ImpliedOptions { by: None, order: None, stores: false })
 }
 
 pub(super) fn zrevrange_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
@@ -367,7 +367,7 @@ pub(super) fn zrevrangebylex_work(look: &mut Look<'_, '_>, args: Args<'_>) -> us
 }
 
 pub(super) fn zrangestore_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
-    given(look, args.skip(1), Named { by: None, order: None, stores: true })
+    given(look, args.skip(1), ImpliedOptions { by: None, order: None, stores: true })
 }
 
 pub(super) fn zremrangebyrank_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {

@@ -9,7 +9,7 @@ use braid_storage::{
 
 use super::{
     ids::{id, range_end, range_start},
-    options::{AddOptions, TrimOptions},
+    options::{TrimOptions, XaddOptions},
 };
 use crate::{catalog::Args, command::Look};
 
@@ -100,7 +100,7 @@ pub(super) fn trimmed_by_adding(look: &mut Look<'_, '_>, mut args: Args<'_>) -> 
     if !args.peek().and_then(<[u8]>::first).is_some_and(u8::is_ascii_alphabetic) {
         return 0;
     }
-    AddOptions::read(&mut args).map_or(0, |options| removed(look, &key, &options.trim))
+    XaddOptions::read(&mut args).map_or(0, |options| removed(look, &key, &options.trim))
 }
 
 /// Calls `each` with each key after STREAMS and its ID.

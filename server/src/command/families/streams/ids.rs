@@ -20,7 +20,7 @@ const ID_MAX_BYTES: usize = 127;
 pub(super) type Ids = SmallVec<[StreamId; 8]>;
 
 /// An ID whose second number may be missing or automatic.
-struct Parts {
+struct IdParts {
     ms: u64,
     seq: Seq,
 }
@@ -33,18 +33,18 @@ enum Seq {
 }
 
 /// Reads `ms`, `ms-seq` or `ms-*`.
-fn parts(text: &[u8]) -> Option<Parts> {
+fn parts(text: &[u8]) -> Option<IdParts> {
     if text.len() > ID_MAX_BYTES {
         return None;
     }
     // As in Redis, where a zero byte ends the text.
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let Some(dash) = text.iter().position(|&byte| byte == b'-') else {
-        return Some(Parts { ms: unsigned(text)?, seq: Seq::Missing });
+        return Some(IdParts { ms: unsigned(text)?, seq: Seq::Missing });
     };
     let (ms, seq) = (unsigned(&text[..dash])?, &text[dash + 1..]);
     let seq = if seq == b"*" { Seq::Auto } else { Seq::Given(unsigned(seq)?) };
-    Some(Parts { ms, seq })
+    Some(IdParts { ms, seq })
 }
 
 /// Reads a number as Redis does here.
@@ -70,9 +70,9 @@ fn unsigned(text: &[u8]) -> Option<u64> {
 /// Reads an ID. A missing second number becomes `missing_seq`.
 fn id_with(text: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
     match parts(text).ok_or(INVALID_ID)? {
-        Parts { ms, seq: Seq::Given(seq) } => Ok(StreamId::new(ms, seq)),
-        Parts { ms, seq: Seq::Missing } => Ok(StreamId::new(ms, missing_seq)),
-        Parts { seq: Seq::Auto, .. } => Err(INVALID_ID),
+        IdParts { ms, seq: Seq::Given(seq) } => Ok(StreamId::new(ms, seq)),
+        IdParts { ms, seq: Seq::Missing } => Ok(StreamId::new(ms, missing_seq)),
+        IdParts { seq: Seq::Auto, .. } => Err(INVALID_ID),
     }
 }
 
@@ -93,9 +93,9 @@ pub(super) fn id_or_end(text: &[u8], missing_seq: u64) -> Result<StreamId, Comma
 /// Reads the ID of a new entry, except `*`, which the caller handles.
 pub(super) fn new_id(text: &[u8]) -> Result<NewId, CommandError> {
     match parts(text).ok_or(INVALID_ID)? {
-        Parts { ms, seq: Seq::Given(seq) } => Ok(NewId::Given(StreamId::new(ms, seq))),
-        Parts { ms, seq: Seq::Missing } => Ok(NewId::Given(StreamId::new(ms, 0))),
-        Parts { ms, seq: Seq::Auto } => Ok(NewId::AutoSeq { ms }),
+        IdParts { ms, seq: Seq::Given(seq) } => Ok(NewId::Given(StreamId::new(ms, seq))),
+        IdParts { ms, seq: Seq::Missing } => Ok(NewId::Given(StreamId::new(ms, 0))),
+        IdParts { ms, seq: Seq::Auto } => Ok(NewId::AutoSeq { ms }),
     }
 }
 

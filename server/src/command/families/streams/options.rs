@@ -138,15 +138,15 @@ fn usual_limit(thresholds: &Thresholds) -> u64 {
 }
 
 /// The options of XADD, and the ID.
-pub(super) struct AddOptions {
+pub(super) struct XaddOptions {
     pub(super) id: NewId,
     pub(super) creates: bool,
     pub(super) trim: TrimOptions,
 }
 
-impl AddOptions {
+impl XaddOptions {
     pub(super) fn read(args: &mut Args<'_>) -> Result<Self, CommandError> {
-        let mut options = AddOptions { id: NewId::Auto, creates: true, trim: TrimOptions::default() };
+        let mut options = XaddOptions { id: NewId::Auto, creates: true, trim: TrimOptions::default() };
         while let Some(word) = args.peek() {
             if args.tag("*") {
                 break;

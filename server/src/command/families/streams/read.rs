@@ -35,7 +35,7 @@ enum Reader {
 type Streams<'a> = SmallVec<[(Key<'a>, &'a [u8]); 2]>;
 
 /// The arguments of XREAD or XREADGROUP.
-struct Request<'a> {
+struct ReadQuery<'a> {
     reader: Reader,
     n_max: Option<usize>,
     /// Time to wait if there are no entries, in milliseconds; 0: forever.
@@ -46,9 +46,9 @@ struct Request<'a> {
     streams: Streams<'a>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> ReadQuery<'a> {
     fn read(mut args: Args<'a>, reader: Reader, now: Millis) -> Result<Self, CommandError> {
-        let mut request = Request {
+        let mut request = ReadQuery {
             reader,
             n_max: None,
             block: None,
@@ -165,17 +165,17 @@ fn meaningless(sign: u8) -> CommandError {
 }
 
 pub(super) fn xread(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let request = Request::read(args, Reader::Anybody, call.now)?;
+    let request = ReadQuery::read(args, Reader::Anybody, call.now)?;
     serve(call, &request, reply)
 }
 
 pub(super) fn xreadgroup(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let request = Request::read(args, Reader::Consumer, call.now)?;
+    let request = ReadQuery::read(args, Reader::Consumer, call.now)?;
     serve(call, &request, reply)
 }
 
 /// Writes the entries of the streams that have any, or makes the client wait.
-fn serve(call: &mut Call<'_, '_>, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn serve(call: &mut Call<'_, '_>, request: &ReadQuery<'_>, reply: &mut Reply<'_>) -> Outcome {
     let mut positions = SmallVec::<[StreamId; 2]>::new();
     for (key, word) in &request.streams {
         let Some(shard) = call.shard_if_held(key) else {
@@ -237,7 +237,7 @@ fn serve_consumer(
     key: &Key<'_>,
     position: StreamId,
     (group, consumer, db, is_logged): (&[u8], &[u8], Db, bool),
-    request: &Request<'_>,
+    request: &ReadQuery<'_>,
     reply: &mut Reply<'_>,
 ) -> bool {
     let pending_from = if position == UNDELIVERED { None } else { position.next() };
@@ -293,7 +293,7 @@ fn has_undelivered(stream: &StreamMut<'_>, group: &[u8]) -> bool {
 }
 
 /// Makes a reader without entries wait, if it has asked to.
-fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, positions: &[StreamId], reply: &mut Reply<'_>) {
+fn wait(call: &mut Call<'_, '_>, request: &ReadQuery<'_>, positions: &[StreamId], reply: &mut Reply<'_>) {
     let Some(millis) = request.block else { return reply.null_array() };
     let timeout = Some(millis).filter(|millis| *millis > 0);
     let streams = || request.streams.iter().zip(positions);

@@ -94,13 +94,13 @@ pub struct Transcript {
 #[derive(Default)]
 pub struct Block {
     pub scope: Scope,
-    pub steps: Vec<Step>,
+    pub steps: Vec<TranscriptStep>,
 }
 
 /// The servers and protocols to which a block or a file applies. The default is all.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    pub only: Option<Family>,
+    pub only: Option<ServerFamily>,
     pub since: Option<Release>,
     pub until: Option<Release>,
     pub resp: Option<Resp>,
@@ -108,7 +108,7 @@ pub struct Scope {
 
 /// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum ServerFamily {
     Braid,
     Redis,
     Valkey,
@@ -117,12 +117,12 @@ pub enum Family {
 /// A release of Redis or Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    pub family: Family,
+    pub family: ServerFamily,
     pub version: (u32, u32),
 }
 
 /// One action and its expected replies.
-pub struct Step {
+pub struct TranscriptStep {
     /// The line of the action, from 1.
     pub line: usize,
     /// The action's text in the file.
@@ -180,7 +180,7 @@ impl Transcript {
     }
 
     /// The steps of all blocks.
-    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+    pub fn steps(&self) -> impl Iterator<Item = &TranscriptStep> {
         self.blocks.iter().flat_map(|block| &block.steps)
     }
 }
@@ -188,8 +188,8 @@ impl Transcript {
 impl Scope {
     /// Whether this scope includes a server and a version of the protocol.
     pub fn includes(&self, server: Release, resp: Resp) -> bool {
-        let is_braid = server.family == Family::Braid;
-        self.only.is_none_or(|only| is_braid == (only == Family::Braid))
+        let is_braid = server.family == ServerFamily::Braid;
+        self.only.is_none_or(|only| is_braid == (only == ServerFamily::Braid))
             && self.since.is_none_or(|since| is_braid || server.is_as_new_as(since))
             && self.until.is_none_or(|until| !is_braid && !server.is_as_new_as(until))
             && self.resp.is_none_or(|only| only == resp)
@@ -206,7 +206,7 @@ impl Release {
     /// release of Redis is required.
     fn is_as_new_as(self, other: Release) -> bool {
         match (self.family, other.family) {
-            (Family::Valkey, Family::Redis) => (7, 2) >= other.version,
+            (ServerFamily::Valkey, ServerFamily::Redis) => (7, 2) >= other.version,
             (this, that) => this == that && self.version >= other.version,
         }
     }

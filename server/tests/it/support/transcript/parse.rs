@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::{Action, Block, ClientNumber, Family, Pattern, Release, Scope, Step, TextPattern, Transcript};
+use super::{
+    Action, Block, ClientNumber, Pattern, Release, Scope, ServerFamily, TextPattern, Transcript,
+    TranscriptStep,
+};
 use crate::support::Resp;
 
 /// The line of a fault, and its description.
@@ -95,7 +98,7 @@ impl Parser<'_> {
             self.cursor.next_line()?;
             end = self.cursor.line() - 1;
         }
-        block.steps.push(Step { line, source, action, expected, expected_lines: start..end });
+        block.steps.push(TranscriptStep { line, source, action, expected, expected_lines: start..end });
         Ok(())
     }
 
@@ -122,7 +125,7 @@ impl Parser<'_> {
 
     fn advance(&self, block: &Block, rest: &str) -> Result<Action, String> {
         let only = block.scope.only.or(self.done.scope.only);
-        if only != Some(Family::Braid) {
+        if only != Some(ServerFamily::Braid) {
             return Err("no server but Braid can @advance: say @only braid first".to_owned());
         }
         let milliseconds = rest.strip_suffix("ms").and_then(|number| number.parse().ok());
@@ -146,8 +149,8 @@ impl Parser<'_> {
         }
         let scope = &mut block.scope;
         match (name, rest) {
-            ("only", "braid") => scope.only = Some(Family::Braid),
-            ("only", "redis") => scope.only = Some(Family::Redis),
+            ("only", "braid") => scope.only = Some(ServerFamily::Braid),
+            ("only", "redis") => scope.only = Some(ServerFamily::Redis),
             ("resp", "2") => scope.resp = Some(Resp::Two),
             ("resp", "3") => scope.resp = Some(Resp::Three),
             ("since", release) => scope.since = Some(as_release(release)?),
@@ -193,8 +196,8 @@ fn raw(rest: &str) -> Result<Action, String> {
 
 fn as_release(text: &str) -> Result<Release, String> {
     let (family, version) = match text.strip_prefix("valkey ") {
-        Some(version) => (Family::Valkey, version),
-        None => (Family::Redis, text),
+        Some(version) => (ServerFamily::Valkey, version),
+        None => (ServerFamily::Redis, text),
     };
     let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
     match (major.parse(), minor.parse()) {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::pattern::{Captures, Pattern, expand};
-use super::{Action, ClientNumber, Family, Release, Step, Transcript};
+use super::{Action, ClientNumber, Release, ServerFamily, Transcript, TranscriptStep};
 use crate::support::{Client, PATIENCE, Reply, Resp, Server};
 
 /// The result of playing a transcript.
@@ -113,17 +113,17 @@ impl Environment {
 
 fn release_of(control: &mut Client) -> Release {
     let family_if_named = |name: &str| match name {
-        "valkey" => Family::Valkey,
-        _ => Family::Redis,
+        "valkey" => ServerFamily::Valkey,
+        _ => ServerFamily::Redis,
     };
     if Server::compat_program().is_none() {
-        return Release { family: Family::Braid, version: (0, 0) };
+        return Release { family: ServerFamily::Braid, version: (0, 0) };
     }
     let info = control.command(&["INFO", "server"]).text().expect("INFO is a text");
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let family = field("server_name").map_or(Family::Redis, family_if_named);
+    let family = field("server_name").map_or(ServerFamily::Redis, family_if_named);
     let version = match family {
-        Family::Valkey => field("valkey_version"),
+        ServerFamily::Valkey => field("valkey_version"),
         _ => field("redis_version"),
     };
     let mut numbers = version.unwrap_or("0.0").split('.').map(|number| number.parse().unwrap_or(0));
@@ -140,7 +140,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Plays a step. Returns the actual replies if the transcript expects others.
-    fn play(&mut self, step: &Step) -> io::Result<Option<String>> {
+    fn play(&mut self, step: &TranscriptStep) -> io::Result<Option<String>> {
         match &step.action {
             Action::Command(number, argv) => {
                 let argv = self.expand_all(argv);
@@ -197,7 +197,7 @@ impl Session<'_> {
     fn receive(
         &mut self,
         number: ClientNumber,
-        step: &Step,
+        step: &TranscriptStep,
         argv: Option<&[Vec<u8>]>,
     ) -> io::Result<Option<String>> {
         let patterns: Vec<&Pattern> =
@@ -253,7 +253,7 @@ fn note_version(client: &mut Client, argv: &[Vec<u8>], reply: &Reply) {
     }
 }
 
-fn describe(transcript: &Transcript, step: &Step, resp: Resp, got: &str) -> String {
+fn describe(transcript: &Transcript, step: &TranscriptStep, resp: Resp, got: &str) -> String {
     let expected: Vec<String> = std::fs::read_to_string(&transcript.path)
         .unwrap_or_default()
         .lines()
