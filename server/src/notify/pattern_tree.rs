@@ -150,9 +150,9 @@ impl Tree {
 }
 
 impl Node {
-    /// Returns a copy of the node with changed names in the leaf for `hash`.
+    /// Returns a copy of the tree from here on, with changed names in the leaf for `hash`.
     ///
-    /// `depth` is the node's depth.
+    /// `depth` is the depth here.
     fn with(&self, hash: u64, depth: u32, change: impl FnOnce(&mut Vec<Heard>)) -> Node {
         match self {
             Node::Leaf(all) => {

@@ -37,10 +37,10 @@ use braid_storage::{
 };
 
 use crate::{
-    catalog::{Denial, Flags, KeyUse},
+    catalog::{Denial, Flags, KeyUse, Words},
     client::node::{Job, Offload, PinnedKey, Task},
     clock::Instant,
-    command::{Call, ShardAccess, TABLE},
+    command::{Call, Registered, ShardAccess, TABLE},
     observe::{events, hearers, invalidations},
     run::{
         blocking, command_lookup,
@@ -100,27 +100,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     }
     let time = gates::start(held, job.now, &job.session, thread.server());
     let (command, words) = command_lookup::next(job);
-    let db = job.session.db;
-    let mut keys: Vec<PinnedKey> = Vec::new();
-    let mut at_of: HashMap<(Db, &[u8]), usize> = HashMap::new();
-    // SWAPDB may exchange the destination's database and leave the source's.
-    let is_all_read = command.has(Flags::OTHER_DATABASES);
-    command.spec.keys.positions(
-        words.len(),
-        |at| words.get(at),
-        |at, used| {
-            let bytes = words.get(at);
-            let db = command.spec.database_of.and_then(|database_of| database_of(words, at)).unwrap_or(db);
-            // A key that is named twice has one result.
-            let at = *at_of.entry((db, bytes)).or_insert_with(|| {
-                let routed = server.keyspace.router().route(bytes);
-                keys.push(PinnedKey::new(WatchedKey { db, bytes: bytes.into(), routed }));
-                keys.len() - 1
-            });
-            keys[at].add_use(used);
-            keys[at].is_read |= is_all_read;
-        },
-    );
+    let keys = keys_to_pin(command, words, job.session.db, server);
     let contested = |pinned: &PinnedKey, held: &mut Held<'_, Job>| {
         let PinnedKey { key, .. } = pinned;
         let shard = held.shard(key.routed.shard);
@@ -168,6 +148,31 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     }
     job.now = time;
     job.task = Task::Offloaded(Box::new(offload));
+}
+
+/// Returns the keys of a command, each once, with its uses of them.
+fn keys_to_pin(command: &Registered, words: Words<'_>, db: Db, server: &Server) -> Vec<PinnedKey> {
+    let mut keys: Vec<PinnedKey> = Vec::new();
+    let mut at_of: HashMap<(Db, &[u8]), usize> = HashMap::new();
+    // SWAPDB may exchange the destination's database and leave the source's.
+    let is_all_read = command.has(Flags::OTHER_DATABASES);
+    command.spec.keys.positions(
+        words.len(),
+        |at| words.get(at),
+        |at, used| {
+            let bytes = words.get(at);
+            let db = command.spec.database_of.and_then(|database_of| database_of(words, at)).unwrap_or(db);
+            // A key that is named twice has one result.
+            let at = *at_of.entry((db, bytes)).or_insert_with(|| {
+                let routed = server.keyspace.router().route(bytes);
+                keys.push(PinnedKey::new(WatchedKey { db, bytes: bytes.into(), routed }));
+                keys.len() - 1
+            });
+            keys[at].add_use(used);
+            keys[at].is_read |= is_all_read;
+        },
+    );
+    keys
 }
 
 /// Passes a job's next command through the gates.

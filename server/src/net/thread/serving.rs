@@ -589,81 +589,24 @@ impl IoThread {
         first: usize,
         out: &mut Vec<u8>,
     ) -> Next {
-        let Turn { server, batch, now, .. } = turn;
-        let node = connection.state.ready();
-        let session = &mut node.job.session;
+        let Turn { server, batch, .. } = turn;
+        let session = &mut connection.state.ready().job.session;
         let commands = &batch.commands[..];
         // Commands that run here change neither.
         let (is_restricted, rights_as_of) = (session.rights.is_some(), session.rights_as_of);
-        let budget = &self.serving.budget;
-        let next = Cell::new(first);
         let n_before = out.len();
+        let next = Cell::new(first);
         let n_kept = Cell::new(n_before);
+        let run = InPlace { turn, budget: &self.serving.budget, rights_as_of, next: &next, n_kept: &n_kept };
         let (held, group) = loop {
             let begin = next.get();
             let leader = &commands[begin];
             let routed = leader.routed.expect("a command on one shard has its key first");
             let follows = |parsed: &&ParsedCommand| parsed.follows(leader, routed, session, turn);
             let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
-            let held = self.worker.with_shard(routed.shard, |shard, thread| {
-                // Checked once for all of them: a thread that changes one of these takes the shard for a
-                // moment afterwards.
-                let is_logged = shard.is_only_logged();
-                if shard.has_observers() != is_logged
-                    || session.tracking.is_some()
-                    || !server.attention.is_idle(rights_as_of)
-                    || is_logged && !are_verbatim(&commands[begin..end])
-                {
-                    cold_path();
-                    return GroupEnd::ByObservers;
-                }
-                if leader.reaches_for_members() {
-                    fetch_members(shard, turn, &commands[begin..end], session.db);
-                }
-                let is_saving = shard.is_saving();
-                for parsed in &commands[begin..end] {
-                    let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
-                        unreachable!("a group is made of known commands on a key")
-                    };
-                    let Run::Shard(run) = command.spec.run else {
-                        unreachable!("a group is made of commands on one shard")
-                    };
-                    shard.start_at(now, || server.clock.now());
-                    if session.no_touch {
-                        cold_path();
-                        shard.leave_untouched();
-                    }
-                    if is_saving {
-                        cold_path();
-                        shard.refuse_unsaved();
-                    }
-                    shard.go_to(session.db);
-                    if let Work::Grows { .. } = command.spec.work
-                        && !is_short(budget, shard, turn, parsed)
-                    {
-                        return GroupEnd::ByLongWork;
-                    }
-                    let start = out.len();
-                    let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
-                    let outcome = run(shard, args, &mut Reply::new(out, session.resp));
-                    if matches!(&outcome, Err(error) if error.is_too_much()) {
-                        cold_path();
-                        out.truncate(start);
-                        return GroupEnd::ByLongWork;
-                    }
-                    step::conclude(command, outcome, start, session, out, thread);
-                    if is_logged {
-                        logging::ran_in_place(session.db, command, turn.words(parsed), thread);
-                    }
-                    next.set(next.get() + 1);
-                    n_kept.set(out.len());
-                    if out.len() > TURN_REPLY_BYTES {
-                        cold_path();
-                        return GroupEnd::ByLongReplies;
-                    }
-                }
-                GroupEnd::No
-            });
+            let held = self
+                .worker
+                .with_shard(routed.shard, |shard, thread| run.group(begin..end, session, shard, out, thread));
             if let Some(Ok(GroupEnd::No)) = held
                 && let Some(behind) = commands.get(end)
                 // The admission of one command holds for the next one, except for its keys.
@@ -1030,6 +973,92 @@ impl IoThread {
         node.job.now = server.clock.now();
         node.set_route(node.job.route(server));
         self.worker.submit(node);
+    }
+}
+
+/// A run of commands on one shard, directly one after the other under one hold.
+struct InPlace<'a> {
+    turn: Turn<'a>,
+    budget: &'a Budget,
+    /// The version of the rights with which they were admitted.
+    rights_as_of: u64,
+    /// The command that runs next.
+    next: &'a Cell<usize>,
+    /// The length of the replies to commands that have ended.
+    n_kept: &'a Cell<usize>,
+}
+
+impl InPlace<'_> {
+    /// Runs a group of commands, as far as they may run like this.
+    #[inline(always)]
+    fn group(
+        &self,
+        group: Range<usize>,
+        session: &mut Session,
+        shard: &mut Shard,
+        out: &mut Vec<u8>,
+        thread: &ThreadState,
+    ) -> GroupEnd {
+        let Turn { server, batch, now, .. } = self.turn;
+        let commands = &batch.commands[group];
+        // Checked once for all of them: a thread that changes one of these takes the shard for a moment
+        // afterwards.
+        let is_logged = shard.is_only_logged();
+        if shard.has_observers() != is_logged
+            || session.tracking.is_some()
+            || !server.attention.is_idle(self.rights_as_of)
+            || is_logged && !are_verbatim(commands)
+        {
+            cold_path();
+            return GroupEnd::ByObservers;
+        }
+        if commands[0].reaches_for_members() {
+            fetch_members(shard, self.turn, commands, session.db);
+        }
+        let is_saving = shard.is_saving();
+        for parsed in commands {
+            let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
+                unreachable!("a group is made of known commands on a key")
+            };
+            let Run::Shard(run) = command.spec.run else {
+                unreachable!("a group is made of commands on one shard")
+            };
+            shard.start_at(now, || server.clock.now());
+            if session.no_touch {
+                cold_path();
+                shard.leave_untouched();
+            }
+            if is_saving {
+                cold_path();
+                shard.refuse_unsaved();
+            }
+            shard.go_to(session.db);
+            if let Work::Grows { .. } = command.spec.work
+                && !is_short(self.budget, shard, self.turn, parsed)
+            {
+                return GroupEnd::ByLongWork;
+            }
+            let start = out.len();
+            let words = self.turn.words(parsed);
+            let args = Args::new(words, server.keyspace.router(), Some(routed));
+            let outcome = run(shard, args, &mut Reply::new(out, session.resp));
+            if matches!(&outcome, Err(error) if error.is_too_much()) {
+                cold_path();
+                out.truncate(start);
+                return GroupEnd::ByLongWork;
+            }
+            step::conclude(command, outcome, start, session, out, thread);
+            if is_logged {
+                logging::ran_in_place(session.db, command, words, thread);
+            }
+            self.next.set(self.next.get() + 1);
+            self.n_kept.set(out.len());
+            if out.len() > TURN_REPLY_BYTES {
+                cold_path();
+                return GroupEnd::ByLongReplies;
+            }
+        }
+        GroupEnd::No
     }
 }
 

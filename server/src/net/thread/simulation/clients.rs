@@ -95,6 +95,11 @@ enum Expected {
     Goodbye,
 }
 
+/// The reply OK.
+fn ok() -> Option<Expected> {
+    Some(Expected::Is(Value::Simple(b"OK".into())))
+}
+
 /// A client.
 pub(super) struct SimulatedClient {
     end: ClientEnd,
@@ -217,10 +222,25 @@ impl SimulatedClient {
     /// Chooses a command.
     fn plan(&mut self, shared: &mut Shared) {
         self.n_planned += 1;
-        let ok = || Some(Expected::Is(Value::Simple(b"OK".into())));
+        match random_below(32) {
+            0..13 => self.plan_for_own_keys(shared),
+            13 => self.plan_transaction(shared),
+            14..21 => self.plan_for_shared_keys(shared),
+            21..25 => self.plan_for_channels(shared),
+            25..31 => self.plan_for_connections(shared),
+            _ if random_below(4) == 0 => {
+                self.may_close = true;
+                self.send(&["QUIT"], Some(Expected::Goodbye));
+            }
+            _ => self.send(&["PING"], Some(Expected::Is(Value::Simple(b"PONG".into())))),
+        }
+    }
+
+    /// Chooses a command on keys that no other client uses.
+    fn plan_for_own_keys(&mut self, shared: &Shared) {
         let at = random_below(N_KEYS);
         let own = format!("own:{}:{}:{at}", shared.schedule, self.name);
-        match random_below(32) {
+        match random_below(12) {
             0..4 => {
                 let value = vec![b'a' + at as u8; random_below(VALUE_MAX)];
                 self.send_bytes(&[b"SET", own.as_bytes(), &value], ok());
@@ -244,43 +264,56 @@ impl SimulatedClient {
                     self.send(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", &counter], reply);
                 }
             }
-            11 => {
+            _ => {
                 let n = self.values.iter().flatten().count();
                 let pattern = format!("own:{}:{}:*", shared.schedule, self.name);
                 self.send(&["KEYS", &pattern], Some(Expected::Array(n)));
             }
-            12 => self.plan_transaction(shared),
-            13..16 => self.send(&["INCR", &shared.key("shared")], Some(Expected::Count)),
-            16..18 => {
+        }
+    }
+
+    /// Chooses a command on the shared counter or the shared list.
+    fn plan_for_shared_keys(&mut self, shared: &mut Shared) {
+        match random_below(7) {
+            0..3 => self.send(&["INCR", &shared.key("shared")], Some(Expected::Count)),
+            3..5 => {
                 let element = format!("{}:{}", self.name, self.n_planned);
                 shared.pushed.insert(element.clone(), false);
                 let reply = Some(Expected::Pushed(element.clone()));
                 self.send(&["RPUSH", &shared.key("list"), &element], reply);
             }
-            18..20 => {
+            _ => {
                 let timeout = format!("0.{:03}", 1 + random_below(99));
                 self.send(&["BLPOP", &shared.key("list"), &timeout], Some(Expected::Popped));
             }
-            20..22 => {
-                // Several long messages in a row fill the queue of a subscriber's thread.
-                let (n, n_bytes) = if random_below(3) == 0 { (12, VALUE_MAX) } else { (1, 1) };
-                for _ in 0..n {
-                    self.n_published += 1;
-                    let message = format!("{}:{}:{:n_bytes$}", self.name, self.n_published, 0);
-                    self.send(&["PUBLISH", &shared.key("channel"), &message], Some(Expected::Integer));
-                }
-            }
-            22..24 => {
-                let word = if self.is_subscribed { "unsubscribe" } else { "subscribe" };
-                self.is_subscribed = !self.is_subscribed;
-                self.has_subscribed = true;
-                self.send(&[word, &shared.key("channel")], Some(Expected::Confirmation(word)));
-            }
-            24 => {
+        }
+    }
+
+    /// Publishes, subscribes, or ends the subscription.
+    fn plan_for_channels(&mut self, shared: &Shared) {
+        if random_below(2) == 0 {
+            let word = if self.is_subscribed { "unsubscribe" } else { "subscribe" };
+            self.is_subscribed = !self.is_subscribed;
+            self.has_subscribed = true;
+            return self.send(&[word, &shared.key("channel")], Some(Expected::Confirmation(word)));
+        }
+        // Several long messages in a row fill the queue of a subscriber's thread.
+        let (n, n_bytes) = if random_below(3) == 0 { (12, VALUE_MAX) } else { (1, 1) };
+        for _ in 0..n {
+            self.n_published += 1;
+            let message = format!("{}:{}:{:n_bytes$}", self.name, self.n_published, 0);
+            self.send(&["PUBLISH", &shared.key("channel"), &message], Some(Expected::Integer));
+        }
+    }
+
+    /// Chooses a command that changes how connections continue.
+    fn plan_for_connections(&mut self, shared: &mut Shared) {
+        match random_below(6) {
+            0 => {
                 let scope = ["WRITE", "ALL"][random_below(2)];
                 self.send(&["CLIENT", "PAUSE", "20", scope], ok());
             }
-            25 if !shared.ids.is_empty() => {
+            1 if !shared.ids.is_empty() => {
                 let id = shared.ids[random_below(shared.ids.len())];
                 if random_below(2) == 0 {
                     shared.killed.insert(id);
@@ -289,26 +322,20 @@ impl SimulatedClient {
                     self.send(&["CLIENT", "UNBLOCK", &id.to_string()], Some(Expected::Integer));
                 }
             }
-            26 => self.send(&["DEBUG", "SLEEP", "0.002"], ok()),
-            27 => self.send(&["WAIT", "1", "5"], Some(Expected::Is(Value::Integer(0)))),
-            28 => {
+            2 => self.send(&["DEBUG", "SLEEP", "0.002"], ok()),
+            3 => self.send(&["WAIT", "1", "5"], Some(Expected::Is(Value::Integer(0)))),
+            4 => {
                 let mode = ["ON", "OFF"][random_below(2)];
                 self.send(&["CLIENT", "TRACKING", mode], ok());
             }
-            29 => {
+            _ => {
                 self.send(&["CLIENT", "REPLY", "SKIP"], None);
                 self.send(&["PING"], None);
             }
-            30 if random_below(4) == 0 => {
-                self.may_close = true;
-                self.send(&["QUIT"], Some(Expected::Goodbye));
-            }
-            _ => self.send(&["PING"], Some(Expected::Is(Value::Simple(b"PONG".into())))),
         }
     }
 
     fn plan_transaction(&mut self, shared: &Shared) {
-        let ok = || Some(Expected::Is(Value::Simple(b"OK".into())));
         let queued = || Some(Expected::Is(Value::Simple(b"QUEUED".into())));
         let watches = random_below(2) == 0;
         if watches {
