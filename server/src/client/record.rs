@@ -118,6 +118,8 @@ pub struct ClientSaid {
     pub lib_name: String,
     /// CLIENT SETINFO LIB-VER.
     pub lib_ver: String,
+    /// CLIENT CAPA REDIRECT.
+    pub handles_redirects: bool,
 }
 
 /// The state of a client's WAIT or WAITAOF.

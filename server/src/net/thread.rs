@@ -52,7 +52,7 @@ use crate::{
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
     sockets::{
         listening::Listening,
-        poller::{Poller, Ready, WAKER},
+        poller::{Poller, WAKER},
         tls::Ciphertext,
     },
     telemetry::latency_monitor::LOOP,
@@ -68,8 +68,6 @@ const FINISHED_AT_A_TIME: usize = 64;
 pub struct IoThread {
     worker: Worker<Job>,
     poller: Poller,
-    /// Space for the events of a turn.
-    ready: Vec<Ready>,
     connections: Slots,
     buffers: Buffers,
     serving: Serving,
@@ -106,7 +104,6 @@ impl IoThread {
         Self {
             worker: Worker::new(Arc::clone(&server.engine), Weight::Light, state),
             poller,
-            ready: Vec::new(),
             connections: Slots::default(),
             buffers: Buffers {
                 input: vec![0; READ_BYTES].into_boxed_slice(),
@@ -152,9 +149,9 @@ impl IoThread {
     ///
     /// # Errors
     /// If the system's event queue fails.
+    #[inline(always)]
     fn turn(&mut self, timeout: Duration) -> io::Result<()> {
-        let mut ready = std::mem::take(&mut self.ready);
-        let polled = self.poller.wait(timeout, &mut ready);
+        let polled = self.poller.wait(timeout);
         self.server().threads[self.worker.thread.index].inbox.awake();
         polled?;
         let woke_at = timing::event_begins(&self.worker.thread);
@@ -166,9 +163,7 @@ impl IoThread {
         self.read_mail();
         self.take_finished();
         self.take_injected();
-        self.serve_ready(&ready);
-        ready.clear();
-        self.ready = ready;
+        self.serve_ready();
         self.accept();
         // This comes after the commands of the events, whose replies may wait for notifications. It comes
         // before the writes.
@@ -194,6 +189,7 @@ impl IoThread {
     }
 
     /// Takes up work that other threads have left, and leaves a part of it again if there is more to do here.
+    #[inline(always)]
     fn take_injected(&mut self) {
         self.worker.thread.comes_back(true);
         self.worker.take_injected();
@@ -204,8 +200,11 @@ impl IoThread {
     }
 
     /// Serves the sockets that have reported events.
-    fn serve_ready(&mut self, ready: &[Ready]) {
-        for event in ready {
+    #[inline(always)]
+    fn serve_ready(&mut self) {
+        let mut at = 0;
+        while let Some(event) = self.poller.event(at) {
+            at += 1;
             match event.token {
                 WAKER => {}
                 token if Listening::owns(token) => {
@@ -214,7 +213,7 @@ impl IoThread {
                     }
                 }
                 Token(slot) => {
-                    self.on_event(slot, event);
+                    self.on_event(slot, &event);
                     if !self.worker.engine().injector_is_empty() {
                         self.worker.take_injected();
                     }
@@ -224,6 +223,7 @@ impl IoThread {
     }
 
     /// Announces that the thread will wait, and returns for how long: not at all if there is work to do.
+    #[inline(always)]
     fn prepare_to_wait(&mut self) -> Duration {
         let peer = &self.server().threads[self.worker.thread.index];
         // Commands that hold nothing may have sent something.

@@ -47,27 +47,34 @@ impl Poller {
         Poller::System { poll, events: Events::with_capacity(EVENTS_MAX) }
     }
 
-    /// Waits for events, at most for a time, and adds them to `ready`.
+    /// Waits for events, at most for a time.
     ///
     /// # Errors
     /// If the system's queue fails.
-    pub fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
+    #[inline(always)]
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         match self {
-            Poller::System { poll, events } => {
-                match poll.poll(events, Some(timeout)) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    polled => polled?,
-                }
-                ready.extend(events.iter().map(|event| Ready {
-                    token: event.token(),
-                    is_readable: event.is_readable(),
-                    is_writable: event.is_writable(),
-                    is_read_closed: event.is_read_closed(),
-                }));
-                Ok(())
-            }
+            Poller::System { poll, events } => match poll.poll(events, Some(timeout)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+                polled => polled,
+            },
             #[cfg(test)]
-            Poller::Simulated(poll) => poll.wait(ready),
+            Poller::Simulated(poll) => poll.wait(),
+        }
+    }
+
+    /// Returns the event `at` of the last wait, or `None` after the last one.
+    #[inline(always)]
+    pub fn event(&self, at: usize) -> Option<Ready> {
+        match self {
+            Poller::System { events, .. } => events.iter().nth(at).map(|event| Ready {
+                token: event.token(),
+                is_readable: event.is_readable(),
+                is_writable: event.is_writable(),
+                is_read_closed: event.is_read_closed(),
+            }),
+            #[cfg(test)]
+            Poller::Simulated(poll) => poll.event(at),
         }
     }
 

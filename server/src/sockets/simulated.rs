@@ -184,12 +184,20 @@ pub struct SimulatedPoll {
     events: Events,
     is_woken: bool,
     sockets: Mutex<Vec<(Token, Arc<Mutex<Pipe>>)>>,
+    /// The events of the last wait.
+    ready: Vec<Ready>,
 }
 
 impl SimulatedPoll {
     /// Creates a queue without sockets. `wakes` reports the thread's waker.
     pub fn new(wakes: Poll) -> Self {
-        Self { wakes, events: Events::with_capacity(4), is_woken: false, sockets: Mutex::default() }
+        Self {
+            wakes,
+            events: Events::with_capacity(4),
+            is_woken: false,
+            sockets: Mutex::default(),
+            ready: Vec::new(),
+        }
     }
 
     /// Whether the system's queue would return at once.
@@ -208,8 +216,10 @@ impl SimulatedPoll {
     }
 
     /// Reports some of the due events, in any order. Others stay due.
-    pub fn wait(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
+    pub fn wait(&mut self) -> io::Result<()> {
         self.look_for_wakes();
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
         let none = Ready { token: WAKER, is_readable: true, is_writable: false, is_read_closed: false };
         if std::mem::take(&mut self.is_woken) {
             ready.push(none);
@@ -235,7 +245,13 @@ impl SimulatedPoll {
         for at in (1..ready.len()).rev() {
             ready.swap(at, random_below(at + 1));
         }
+        self.ready = ready;
         Ok(())
+    }
+
+    /// Returns the event `at` of the last wait.
+    pub fn event(&self, at: usize) -> Option<Ready> {
+        self.ready.get(at).copied()
     }
 
     /// Reports the events of a socket from now on, beginning with what is true now.
@@ -282,11 +298,10 @@ mod tests {
         assert!(!poll.is_due(), "nothing can be read or written");
         assert_eq!(client.receive(1), b"a");
         assert!(poll.is_due());
-        let mut ready = Vec::new();
-        while ready.is_empty() {
-            poll.wait(&mut ready).unwrap();
+        while poll.event(0).is_none() {
+            poll.wait().unwrap();
         }
-        assert!(ready[0].is_writable && ready[0].token == Token(3), "{ready:?}");
+        assert!(poll.event(0).is_some_and(|event| event.is_writable && event.token == Token(3)));
         assert_eq!(client.receive(9), b"bcd");
         assert!(!poll.is_due(), "no write has failed since");
         drop(stream);

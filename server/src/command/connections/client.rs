@@ -9,6 +9,7 @@ use braid_protocol::{number, reply::Reply};
 use braid_storage::entry::time::Millis;
 
 use super::{
+    client_filter::{Filter, begins_condition},
     handshake::{client_name, printable},
     tracking,
 };
@@ -17,7 +18,7 @@ use crate::{
     client::{
         footprint::Part,
         id::{ClientId, Endpoint},
-        record::{ClientRecord, Identity, Listens, SyncWait},
+        record::{ClientRecord, Listens, SyncWait},
         session::Replies,
         waits::WaitEnd,
     },
@@ -26,7 +27,7 @@ use crate::{
         help::{help, misused},
     },
     notify::{subscriptions::TopicKind, tracking_table::Interest},
-    shared::{mail::Mail, pause::PauseScope, server::Server},
+    shared::{mail::Mail, pause::PauseScope},
 };
 
 const ROW: CommandSpec = CommandSpec {
@@ -56,6 +57,15 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         since: "6.0.0",
         syntax: "<YES | NO>",
         summary: "Instructs the server whether to track the keys in the next request.",
+        ..ROW
+    },
+    CommandSpec {
+        name: "capa",
+        arity: Arity::AtLeast(3),
+        run: Run::Session(claim_capabilities),
+        since: "valkey 8.0.0",
+        syntax: "capability [capability ...]",
+        summary: "Tells the server which capabilities the client has.",
         ..ROW
     },
     CommandSpec {
@@ -89,6 +99,15 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..ROW
     },
     CommandSpec {
+        name: "import-source",
+        arity: Arity::Exactly(3),
+        run: Run::Session(import_source),
+        since: "valkey 8.1.0",
+        syntax: "<ON | OFF>",
+        summary: "Marks the connection as a source of imported data. Braid has no import mode, so this fails.",
+        ..ROW
+    },
+    CommandSpec {
         name: "info",
         arity: Arity::Exactly(2),
         run: Run::Session(info),
@@ -102,8 +121,9 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(3),
         run: Run::Barrier(kill),
         since: "2.4.0",
-        syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] \
-                 [ADDR ip:port] [LADDR ip:port] [SKIPME <YES | NO>] [MAXAGE maxage]>",
+        syntax: "<ip:port | [ID client-id [client-id ...]] [NOT-ID client-id [client-id ...]] [TYPE <NORMAL | MASTER | PRIMARY | REPLICA | PUBSUB>] [USER username] \
+                 [ADDR ip:port] [LADDR ip:port] [IP ip] [NAME name] [LIB-NAME name] [LIB-VER version] [FLAGS letters] \
+                 [DB index] [CAPA letters] [IDLE seconds] [MAXAGE seconds] [SKIPME <YES | NO>]>",
         summary: "Terminates open connections.",
         complexity: "O(N) where N is the number of client connections",
         ..ADMIN
@@ -113,7 +133,9 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(2),
         run: Run::Session(list),
         since: "2.4.0",
-        syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+        syntax: "[ID client-id [client-id ...]] [NOT-ID client-id [client-id ...]] [TYPE <NORMAL | MASTER | PRIMARY | REPLICA | PUBSUB>] [USER username] \
+                 [ADDR ip:port] [LADDR ip:port] [IP ip] [NAME name] [LIB-NAME name] [LIB-VER version] [FLAGS letters] \
+                 [DB index] [CAPA letters] [IDLE seconds] [MAXAGE seconds] [SKIPME <YES | NO>]",
         summary: "Lists open connections.",
         complexity: "O(N) where N is the number of client connections",
         tips: &["nondeterministic_output"],
@@ -217,38 +239,44 @@ const SUBCOMMANDS: &[CommandSpec] = &[
 const HELP: &[&str] = &[
     "CACHING (YES|NO)",
     "    Take the keys of the next command in, or leave them out, in OPTIN or OPTOUT mode.",
+    "CAPA <capability> [<capability> ...]",
+    "    Tell the server what this client can do: REDIRECT.",
     "GETNAME",
     "    Return this connection's name.",
     "GETREDIR",
     "    Return the client that invalidation messages are redirected to, or -1.",
     "ID",
     "    Return this connection's ID.",
+    "IMPORT-SOURCE (ON|OFF)",
+    "    Fail: there is no import mode.",
     "INFO",
     "    Describe this connection.",
     "KILL <ip:port>",
     "    Close the connection from <ip:port>.",
     "KILL <option> <value> [<option> <value> [...]]",
-    "    Close the connections that fit all options:",
-    "    * ADDR (<ip:port>|<unixsocket>:0)",
-    "      The client's address.",
-    "    * LADDR (<ip:port>|<unixsocket>:0)",
-    "      The address it connected to.",
-    "    * ID <client-id>",
-    "      The client's ID.",
-    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
-    "      The client's type.",
-    "    * USER <username>",
-    "      The user it authenticated as.",
-    "    * SKIPME (YES|NO)",
-    "      Whether to spare this connection (default: yes).",
-    "    * MAXAGE <seconds>",
-    "      Connected for at least so long.",
-    "LIST [options ...]",
-    "    Describe all connections, or those that fit the options:",
-    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
-    "      The clients' type.",
+    "    Close the connections that fit all options. The options are those of LIST.",
+    "    SKIPME is YES by default.",
+    "LIST [<option> <value> [...]]",
+    "    Describe all connections, or those that fit all options. NOT- before an option",
+    "    negates it, except before IDLE, MAXAGE and SKIPME:",
     "    * ID <client-id> [<client-id> ...]",
     "      The clients' IDs.",
+    "    * TYPE (NORMAL|MASTER|PRIMARY|REPLICA|PUBSUB)",
+    "      The clients' type.",
+    "    * USER <username>",
+    "      The user they authenticated as.",
+    "    * ADDR (<ip:port>|<unixsocket>:0), LADDR (<ip:port>|<unixsocket>:0), IP <ip>",
+    "      Their address, the address they connected to, their address without the port.",
+    "    * NAME <name>, LIB-NAME <name>, LIB-VER <version>",
+    "      What SETNAME and SETINFO have set.",
+    "    * FLAGS <letters>, CAPA <letters>",
+    "      All of these flags, or capabilities.",
+    "    * DB <index>",
+    "      The selected database.",
+    "    * IDLE <seconds>, MAXAGE <seconds>",
+    "      Silent, or connected, for at least so long.",
+    "    * SKIPME (YES|NO)",
+    "      Whether to leave this connection out (default: no).",
     "NO-EVICT (ON|OFF)",
     "    Protect this connection when memory for clients is short.",
     "NO-TOUCH (ON|OFF)",
@@ -291,19 +319,16 @@ fn info(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     Ok(())
 }
 
-fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let records = if args.is_empty() {
-        call.server.clients.all()
-    } else if args.remaining() == 2 && args.tag("TYPE") {
-        let class = Class::parse(args.next()?)?;
-        let all = call.server.clients.all().into_iter();
-        all.filter(|record| Class::of(record) == class).collect()
-    } else if args.remaining() >= 2 && args.tag("ID") {
-        let ids: Option<Vec<i64>> = args.rest().map(number::parse_i64).collect();
+fn list(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut ids = args;
+    let names_ids_only = args.remaining() >= 2 && ids.tag("ID") && !ids.rest().any(begins_condition);
+    let records: Vec<Arc<ClientRecord>> = if names_ids_only {
+        // As in Redis, they are listed in this order, and need not be possible.
+        let ids: Option<Vec<i64>> = ids.rest().map(number::parse_i64).collect();
         let ids = ids.ok_or(CommandError::text("ERR Invalid client ID"))?;
         ids.into_iter().filter_map(|id| call.server.clients.get(ClientId(id as u64))).collect()
     } else {
-        return Err(CommandError::Syntax);
+        chosen_by(&Filter::parse(args, false, call.server)?, call)
     };
     call.session.publish(call.n_in_transaction);
     call.session.publish_footprint();
@@ -315,7 +340,7 @@ fn list(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
 
 /// Returns a client's line in CLIENT LIST.
 ///
-/// It has the fields of Redis 7.4 and the totals of Redis 8.
+/// It has the fields of Redis 7.4, the thread and the totals of Redis 8, and the capabilities of Valkey.
 ///
 /// Fields of missing features are zero. So are those of buffers that the thread owns and not the connection:
 /// queries are read and replies are composed in them.
@@ -348,13 +373,16 @@ pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_milli
     let (user, resp) = (String::from_utf8_lossy(&user.name), client.resp.load(Ordering::Relaxed));
     add(format_args!(" user={user} redir={redirect} resp={resp}"));
     add(format_args!(" lib-name={} lib-ver={}", said.lib_name, said.lib_ver));
+    // Valkey has this after the flags, where programs that read Redis's line expect the database.
+    add(format_args!(" capa={}", if said.handles_redirects { "r" } else { "" }));
+    add(format_args!(" io-thread={}", client.thread.load(Ordering::Relaxed)));
     let [bytes_in, bytes_out, n_commands] = client.totals();
     add(format_args!(" tot-net-in={bytes_in} tot-net-out={bytes_out} tot-cmds={n_commands}\n"));
     line
 }
 
 /// Returns one letter for each remarkable state.
-fn flags_of(client: &ClientRecord) -> String {
+pub(super) fn flags_of(client: &ClientRecord) -> String {
     let tracking = client.tracking.load();
     let states = [
         ('O', client.listens(Listens::ToCommands)),
@@ -373,114 +401,6 @@ fn flags_of(client: &ClientRecord) -> String {
     if flags.is_empty() { "N".to_owned() } else { flags }
 }
 
-/// A class of clients. There are no replicas yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Normal,
-    Primary,
-    Replica,
-    Pubsub,
-}
-
-impl Class {
-    fn parse(name: &[u8]) -> Result<Class, CommandError> {
-        match &name.to_ascii_lowercase()[..] {
-            b"normal" => Ok(Class::Normal),
-            b"master" => Ok(Class::Primary),
-            b"replica" | b"slave" => Ok(Class::Replica),
-            b"pubsub" => Ok(Class::Pubsub),
-            _ => {
-                let name = shown(name);
-                Err(CommandError::owned(format!("ERR Unknown client type '{name}'")))
-            }
-        }
-    }
-
-    fn of(client: &ClientRecord) -> Class {
-        if client.listens(Listens::ToTopics) { Class::Pubsub } else { Class::Normal }
-    }
-}
-
-/// The conditions of CLIENT KILL on a client.
-struct Filter<'a> {
-    id: Option<ClientId>,
-    addr: Option<&'a [u8]>,
-    laddr: Option<&'a [u8]>,
-    class: Option<Class>,
-    user: Option<Identity>,
-    max_age_millis: Option<u64>,
-    spares_asker: bool,
-}
-
-impl<'a> Filter<'a> {
-    fn parse(mut args: Args<'a>, server: &Server) -> Result<Self, CommandError> {
-        let mut filter = Filter {
-            id: None,
-            addr: None,
-            laddr: None,
-            class: None,
-            user: None,
-            max_age_millis: None,
-            spares_asker: true,
-        };
-        while !args.is_empty() {
-            if args.remaining() < 2 {
-                return Err(CommandError::Syntax);
-            }
-            if args.tag("ID") {
-                let id = number::parse_u64(args.next()?).filter(|&id| id > 0 && id <= i64::MAX as u64);
-                let id = id.ok_or(CommandError::text("ERR client-id should be greater than 0"))?;
-                filter.id = Some(ClientId(id));
-            } else if args.tag("TYPE") {
-                filter.class = Some(Class::parse(args.next()?)?);
-            } else if args.tag("ADDR") {
-                filter.addr = Some(args.next()?);
-            } else if args.tag("LADDR") {
-                filter.laddr = Some(args.next()?);
-            } else if args.tag("USER") {
-                filter.user = Some(known_user(args.next()?, server)?);
-            } else if args.tag("SKIPME") {
-                filter.spares_asker = yes_or_no(&mut args)?;
-            } else if args.tag("MAXAGE") {
-                filter.max_age_millis = Some(max_age(args.next()?)?);
-            } else {
-                return Err(CommandError::Syntax);
-            }
-        }
-        Ok(filter)
-    }
-
-    fn admits(&self, client: &ClientRecord, uptime_millis: u64) -> bool {
-        self.id.is_none_or(|id| client.id == id)
-            && self.addr.is_none_or(|addr| client.peer.to_string().as_bytes() == addr)
-            && self.laddr.is_none_or(|addr| client.local.to_string().as_bytes() == addr)
-            && self.class.is_none_or(|class| Class::of(client) == class)
-            && self.user.as_ref().is_none_or(|user| **client.user.load() == *user)
-            && self.max_age_millis.is_none_or(|age| uptime_millis.saturating_sub(client.connected_at) >= age)
-    }
-}
-
-fn known_user(name: &[u8], server: &Server) -> Result<Identity, CommandError> {
-    let users = server.accounts.users();
-    let user = users.get(name);
-    user.map(|user| Identity::from(&**user))
-        .ok_or_else(|| CommandError::owned(format!("ERR No such user '{}'", shown(name))))
-}
-
-fn yes_or_no(args: &mut Args<'_>) -> Result<bool, CommandError> {
-    let yes = args.tag("YES");
-    if yes || args.tag("NO") { Ok(yes) } else { Err(CommandError::Syntax) }
-}
-
-/// Reads an age in seconds, and returns milliseconds.
-fn max_age(word: &[u8]) -> Result<u64, CommandError> {
-    match number::parse_i64(word) {
-        None => Err(CommandError::text("ERR maxage is not an integer or out of range")),
-        Some(..=0) => Err(CommandError::text("ERR maxage should be greater than 0")),
-        Some(seconds) => Ok((seconds as u64).saturating_mul(1000)),
-    }
-}
-
 fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if args.remaining() == 1 {
         let addr = args.next()?;
@@ -491,18 +411,35 @@ fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> O
         reply.ok();
         return Ok(());
     }
-    let filter = Filter::parse(args, call.server)?;
-    let me = call.session.record.id;
-    let uptime = call.server.clock.uptime_millis();
-    let clients = &call.server.clients;
-    let candidates = filter.id.map_or_else(|| clients.all(), |id| clients.get(id).into_iter().collect());
-    let victims: Vec<Arc<ClientRecord>> = candidates
-        .into_iter()
-        .filter(|client| !(filter.spares_asker && client.id == me) && filter.admits(client, uptime))
-        .collect();
+    let victims = chosen_by(&Filter::parse(args, true, call.server)?, call);
     let n_killed = victims.iter().filter(|client| kill_one(call, client)).count();
     reply.integer(n_killed as i64);
     Ok(())
+}
+
+/// Returns the clients that a filter admits, in the order of their numbers or of the filter's.
+fn chosen_by(filter: &Filter<'_>, call: &Call<'_, '_>) -> Vec<Arc<ClientRecord>> {
+    let clients = &call.server.clients;
+    let candidates = match filter.ids() {
+        Some(ids) => ids.iter().filter_map(|&id| clients.get(id)).collect(),
+        None => clients.all(),
+    };
+    let (me, uptime) = (call.session.record.id, call.server.clock.uptime_millis());
+    candidates.into_iter().filter(|client| filter.admits(client, me, uptime)).collect()
+}
+
+/// Runs CLIENT CAPA. As in Valkey, unknown capabilities are taken, and no capability is given up again.
+fn claim_capabilities(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if args.rest().any(|word| word.eq_ignore_ascii_case(b"redirect")) {
+        call.session.record.say(|said| said.handles_redirects = true);
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// Runs CLIENT IMPORT-SOURCE. There is no import mode.
+fn import_source(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    Err(CommandError::text("ERR Server is not in import mode"))
 }
 
 /// Closes a client's connection; the client's own one only after the reply.

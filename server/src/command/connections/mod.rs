@@ -2,5 +2,6 @@
 
 pub(super) mod acl;
 pub(super) mod client;
+mod client_filter;
 pub(super) mod handshake;
 pub(super) mod tracking;

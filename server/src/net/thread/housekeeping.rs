@@ -21,6 +21,7 @@ const CRON_INTERVAL: Duration = Duration::from_millis(100);
 
 impl IoThread {
     /// Does a turn's share of housekeeping, and a round of the cron if that is due.
+    #[inline(always)]
     pub(super) fn keep_house(&mut self) {
         self.step_expiry();
         let is_due = Eviction::is_due(self.server());

@@ -595,11 +595,11 @@ impl IoThread {
         // Commands that run here change neither.
         let (is_restricted, rights_as_of) = (session.rights.is_some(), session.rights_as_of);
         let n_before = out.len();
-        let next = Cell::new(first);
-        let n_kept = Cell::new(n_before);
-        let run = InPlace { turn, budget: &self.serving.budget, rights_as_of, next: &next, n_kept: &n_kept };
+        let budget = &self.serving.budget;
+        let (next, n_kept) = (Cell::new(first), Cell::new(n_before));
+        let run = InPlace { turn, budget, rights_as_of, next, n_kept };
         let (held, group) = loop {
-            let begin = next.get();
+            let begin = run.next.get();
             let leader = &commands[begin];
             let routed = leader.routed.expect("a command on one shard has its key first");
             let follows = |parsed: &&ParsedCommand| parsed.follows(leader, routed, session, turn);
@@ -619,8 +619,8 @@ impl IoThread {
             break (held, begin..end);
         };
         // No partial reply of a failed command is sent.
-        out.truncate(n_kept.get());
-        let next = next.get();
+        out.truncate(run.n_kept.get());
+        let next = run.next.get();
         self.note_sizes(&connection.record, turn, first..next, &out[n_before..]);
         match held {
             Some(Ok(GroupEnd::No | GroupEnd::ByLongReplies)) => Next::Command(next),
@@ -983,9 +983,9 @@ struct InPlace<'a> {
     /// The version of the rights with which they were admitted.
     rights_as_of: u64,
     /// The command that runs next.
-    next: &'a Cell<usize>,
+    next: Cell<usize>,
     /// The length of the replies to commands that have ended.
-    n_kept: &'a Cell<usize>,
+    n_kept: Cell<usize>,
 }
 
 impl InPlace<'_> {
