@@ -68,6 +68,8 @@ const CASES: &[(&str, &str)] = &[
     ("lrange", "LRANGE long-list 0 0"),
     ("sinter", "SINTER set set2"),
     ("sintercard", "SINTERCARD 2 set set2"),
+    ("sunioncard", "SUNIONCARD 2 set set2"),
+    ("sdiffcard", "SDIFFCARD 2 set set2"),
     ("sinterstore", "SINTERSTORE stored set set2"),
     ("sunion", "SUNION set set2"),
     ("sunionstore", "SUNIONSTORE stored set set2"),

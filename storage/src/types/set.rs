@@ -29,10 +29,7 @@ mod random_members;
 
 use braid_protocol::number;
 
-pub use self::{
-    algebra::{Operation, intersection},
-    builder::SetBuilder,
-};
+pub use self::{algebra::Operation, builder::SetBuilder};
 pub use crate::types::packed::Element;
 
 use self::intset::{INTSET_MAX_LEN, IntSet};

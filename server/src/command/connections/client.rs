@@ -9,7 +9,7 @@ use braid_protocol::{number, reply::Reply};
 use braid_storage::entry::time::Millis;
 
 use super::{
-    client_filter::{Filter, begins_condition},
+    client_filter::{Filter, begins_condition, flags_of},
     handshake::{client_name, printable},
     tracking,
 };
@@ -17,8 +17,8 @@ use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome, shown},
     client::{
         footprint::Part,
-        id::{ClientId, Endpoint},
-        record::{ClientRecord, Listens, SyncWait},
+        id::ClientId,
+        record::{ClientRecord, SyncWait},
         session::Replies,
         waits::WaitEnd,
     },
@@ -26,7 +26,7 @@ use crate::{
         Call, CommandSpec, CommandTable, Run,
         help::{help, misused},
     },
-    notify::{subscriptions::TopicKind, tracking_table::Interest},
+    notify::subscriptions::TopicKind,
     shared::{mail::Mail, pause::PauseScope},
 };
 
@@ -379,26 +379,6 @@ pub(crate) fn describe(client: &ClientRecord, table: &CommandTable, uptime_milli
     let [bytes_in, bytes_out, n_commands] = client.totals();
     add(format_args!(" tot-net-in={bytes_in} tot-net-out={bytes_out} tot-cmds={n_commands}\n"));
     line
-}
-
-/// Returns one letter for each remarkable state.
-pub(super) fn flags_of(client: &ClientRecord) -> String {
-    let tracking = client.tracking.load();
-    let states = [
-        ('O', client.listens(Listens::ToCommands)),
-        ('P', client.listens(Listens::ToTopics)),
-        ('t', tracking.is_some()),
-        ('R', client.has_lost_redirect.load(Ordering::Relaxed)),
-        ('B', tracking.as_ref().is_some_and(|mode| mode.interest == Interest::Broadcast)),
-        ('x', client.queued.load(Ordering::Relaxed) >= 0),
-        ('d', client.is_watch_lost.load(Ordering::Relaxed)),
-        ('b', client.blocked.load(Ordering::Relaxed)),
-        ('U', matches!(client.peer, Endpoint::Unix(_))),
-        ('e', client.no_evict.load(Ordering::Relaxed)),
-        ('T', client.no_touch.load(Ordering::Relaxed)),
-    ];
-    let flags: String = states.iter().filter(|(_, holds)| *holds).map(|&(letter, _)| letter).collect();
-    if flags.is_empty() { "N".to_owned() } else { flags }
 }
 
 fn kill(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

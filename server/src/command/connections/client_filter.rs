@@ -4,18 +4,38 @@ use std::sync::atomic::Ordering;
 
 use braid_protocol::number;
 
-use super::client::flags_of;
 use crate::{
     catalog::{Args, CommandError, shown},
     client::{
         id::{ClientId, Endpoint},
         record::{ClientRecord, Identity, Listens},
     },
+    notify::tracking_table::Interest,
     shared::server::Server,
 };
 
 /// The letters of flags in CLIENT LIST, of Redis and Valkey. Those of missing features are never set.
 const FLAGS: &[u8] = b"AbBcdeEiIMNOPrRStTuUx";
+
+/// Returns one letter for each remarkable state.
+pub(super) fn flags_of(client: &ClientRecord) -> String {
+    let tracking = client.tracking.load();
+    let states = [
+        ('O', client.listens(Listens::ToCommands)),
+        ('P', client.listens(Listens::ToTopics)),
+        ('t', tracking.is_some()),
+        ('R', client.has_lost_redirect.load(Ordering::Relaxed)),
+        ('B', tracking.as_ref().is_some_and(|mode| mode.interest == Interest::Broadcast)),
+        ('x', client.queued.load(Ordering::Relaxed) >= 0),
+        ('d', client.is_watch_lost.load(Ordering::Relaxed)),
+        ('b', client.blocked.load(Ordering::Relaxed)),
+        ('U', matches!(client.peer, Endpoint::Unix(_))),
+        ('e', client.no_evict.load(Ordering::Relaxed)),
+        ('T', client.no_touch.load(Ordering::Relaxed)),
+    ];
+    let flags: String = states.iter().filter(|(_, holds)| *holds).map(|&(letter, _)| letter).collect();
+    if flags.is_empty() { "N".to_owned() } else { flags }
+}
 
 /// A class of clients. There are no replicas yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +67,7 @@ impl Class {
 
 /// A condition on a client.
 #[derive(Debug, PartialEq, Eq)]
-enum Condition<'a> {
+enum ClientCondition<'a> {
     Id(Vec<ClientId>),
     Addr(&'a [u8]),
     Laddr(&'a [u8]),
@@ -93,7 +113,7 @@ pub(super) fn begins_condition(word: &[u8]) -> bool {
     NAMES.contains(&word.strip_prefix(b"NOT-").unwrap_or(&word))
 }
 
-impl<'a> Condition<'a> {
+impl<'a> ClientCondition<'a> {
     /// Reads the name of a condition and its value. Returns `None` if the next word names none.
     fn read(args: &mut Args<'a>, server: &Server) -> Result<Option<(Self, Negated)>, CommandError> {
         let mut named = *args;
@@ -106,20 +126,20 @@ impl<'a> Condition<'a> {
             return Err(CommandError::Syntax);
         }
         let condition = match name {
-            b"ID" => Condition::Id(read_ids(&mut named)?),
-            b"ADDR" => Condition::Addr(named.next()?),
-            b"LADDR" => Condition::Laddr(named.next()?),
-            b"IP" => Condition::Ip(named.next()?),
-            b"TYPE" => Condition::Type(Class::parse(named.next()?)?),
-            b"USER" => Condition::User(known_user(named.next()?, server)?),
-            b"NAME" => Condition::Name(named.next()?),
-            b"LIB-NAME" => Condition::LibName(named.next()?),
-            b"LIB-VER" => Condition::LibVer(named.next()?),
-            b"IDLE" if !negated.0 => Condition::Idle(seconds("idle", named.next()?)?),
-            b"MAXAGE" if !negated.0 => Condition::MaxAge(seconds("maxage", named.next()?)?),
-            b"FLAGS" => Condition::Flags(letters("flags", FLAGS, named.next()?)?),
-            b"DB" => Condition::Db(database(named.next()?, server)?),
-            b"CAPA" => Condition::Capa(letters("capa", b"r", named.next()?)?),
+            b"ID" => ClientCondition::Id(read_ids(&mut named)?),
+            b"ADDR" => ClientCondition::Addr(named.next()?),
+            b"LADDR" => ClientCondition::Laddr(named.next()?),
+            b"IP" => ClientCondition::Ip(named.next()?),
+            b"TYPE" => ClientCondition::Type(Class::parse(named.next()?)?),
+            b"USER" => ClientCondition::User(known_user(named.next()?, server)?),
+            b"NAME" => ClientCondition::Name(named.next()?),
+            b"LIB-NAME" => ClientCondition::LibName(named.next()?),
+            b"LIB-VER" => ClientCondition::LibVer(named.next()?),
+            b"IDLE" if !negated.0 => ClientCondition::Idle(seconds("idle", named.next()?)?),
+            b"MAXAGE" if !negated.0 => ClientCondition::MaxAge(seconds("maxage", named.next()?)?),
+            b"FLAGS" => ClientCondition::Flags(letters("flags", FLAGS, named.next()?)?),
+            b"DB" => ClientCondition::Db(database(named.next()?, server)?),
+            b"CAPA" => ClientCondition::Capa(letters("capa", b"r", named.next()?)?),
             _ => return Ok(None),
         };
         *args = named;
@@ -129,26 +149,28 @@ impl<'a> Condition<'a> {
     fn holds(&self, client: &ClientRecord, uptime_millis: u64) -> bool {
         let since = |time: u64| uptime_millis.saturating_sub(time);
         match self {
-            Condition::Id(ids) => ids.contains(&client.id),
-            Condition::Addr(addr) => client.peer.to_string().as_bytes() == *addr,
-            Condition::Laddr(addr) => client.local.to_string().as_bytes() == *addr,
-            Condition::Ip(ip) => match &client.peer {
+            ClientCondition::Id(ids) => ids.contains(&client.id),
+            ClientCondition::Addr(addr) => client.peer.to_string().as_bytes() == *addr,
+            ClientCondition::Laddr(addr) => client.local.to_string().as_bytes() == *addr,
+            ClientCondition::Ip(ip) => match &client.peer {
                 Endpoint::Inet(address) => address.ip().to_string().as_bytes() == *ip,
                 Endpoint::Unix(path) => path.as_bytes() == *ip,
             },
-            Condition::Type(class) => Class::of(client) == *class,
-            Condition::User(user) => **client.user.load() == *user,
-            Condition::Name(name) => !name.is_empty() && client.said().name.as_bytes() == *name,
-            Condition::LibName(name) => !name.is_empty() && client.said().lib_name.as_bytes() == *name,
-            Condition::LibVer(version) => !version.is_empty() && client.said().lib_ver.as_bytes() == *version,
-            Condition::Idle(millis) => since(client.active_at.load(Ordering::Relaxed)) >= *millis,
-            Condition::MaxAge(millis) => since(client.connected_at) >= *millis,
-            Condition::Flags(letters) => {
+            ClientCondition::Type(class) => Class::of(client) == *class,
+            ClientCondition::User(user) => **client.user.load() == *user,
+            ClientCondition::Name(name) => !name.is_empty() && client.said().name.as_bytes() == *name,
+            ClientCondition::LibName(name) => !name.is_empty() && client.said().lib_name.as_bytes() == *name,
+            ClientCondition::LibVer(version) => {
+                !version.is_empty() && client.said().lib_ver.as_bytes() == *version
+            }
+            ClientCondition::Idle(millis) => since(client.active_at.load(Ordering::Relaxed)) >= *millis,
+            ClientCondition::MaxAge(millis) => since(client.connected_at) >= *millis,
+            ClientCondition::Flags(letters) => {
                 let flags = flags_of(client);
                 letters.iter().all(|letter| flags.as_bytes().contains(letter))
             }
-            Condition::Db(db) => client.db.load(Ordering::Relaxed) == *db,
-            Condition::Capa(letters) => letters.is_empty() || client.said().handles_redirects,
+            ClientCondition::Db(db) => client.db.load(Ordering::Relaxed) == *db,
+            ClientCondition::Capa(letters) => letters.is_empty() || client.said().handles_redirects,
         }
     }
 }
@@ -160,7 +182,7 @@ struct Negated(bool);
 /// The conditions of CLIENT LIST or CLIENT KILL.
 pub(super) struct Filter<'a> {
     /// The last condition of each kind counts, with and without NOT apart.
-    conditions: Vec<(Condition<'a>, Negated)>,
+    conditions: Vec<(ClientCondition<'a>, Negated)>,
     /// Whether the client that asks is left out.
     pub(super) spares_asker: bool,
 }
@@ -181,7 +203,8 @@ impl<'a> Filter<'a> {
                 filter.spares_asker = yes_or_no(&mut args)?;
                 continue;
             }
-            let (condition, negated) = Condition::read(&mut args, server)?.ok_or(CommandError::Syntax)?;
+            let (condition, negated) =
+                ClientCondition::read(&mut args, server)?.ok_or(CommandError::Syntax)?;
             let kind = std::mem::discriminant(&condition);
             filter
                 .conditions
@@ -194,14 +217,14 @@ impl<'a> Filter<'a> {
     /// The only clients that the filter may admit, if it names some.
     pub(super) fn ids(&self) -> Option<&[ClientId]> {
         self.conditions.iter().find_map(|(condition, negated)| match condition {
-            Condition::Id(ids) if !negated.0 => Some(&ids[..]),
+            ClientCondition::Id(ids) if !negated.0 => Some(&ids[..]),
             _ => None,
         })
     }
 
     /// Whether all conditions allow a client.
     pub(super) fn admits(&self, client: &ClientRecord, asker: ClientId, uptime_millis: u64) -> bool {
-        let holds = |(condition, negated): &(Condition<'_>, Negated)| {
+        let holds = |(condition, negated): &(ClientCondition<'_>, Negated)| {
             condition.holds(client, uptime_millis) != negated.0
         };
         !(self.spares_asker && client.id == asker) && self.conditions.iter().all(holds)

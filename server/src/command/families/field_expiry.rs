@@ -171,7 +171,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         run: Run::Shard(hsetex),
         since: "8.0.0",
         group: Group::Hash,
-        syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+        syntax: "key [NX | XX] [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
                  PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
         summary: "Sets fields of a hash and their expiry, on a condition.",
         complexity: "O(N) where N is the number of fields that are set",
@@ -445,14 +445,37 @@ fn hgetdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outc
     Ok(())
 }
 
-/// The condition of HSETEX on the fields.
+/// A condition of HSETEX on the key or on the fields.
 #[derive(Clone, Copy, PartialEq)]
-enum FieldCondition {
+enum HashCondition {
     None,
-    /// FNX: none exists.
+    /// NX: the key does not exist. FNX: none of the fields does.
     Missing,
-    /// FXX: all exist.
+    /// XX: the key exists. FXX: all of the fields do.
     Present,
+}
+
+impl HashCondition {
+    /// Takes a condition with these names, if it is the next argument. Only one of the two may be there.
+    fn take(
+        &mut self,
+        args: &mut Args<'_>,
+        [missing, present]: [&str; 2],
+        error: &'static str,
+    ) -> Result<bool, CommandError> {
+        let wanted = if args.tag(missing) {
+            HashCondition::Missing
+        } else if args.tag(present) {
+            HashCondition::Present
+        } else {
+            return Ok(false);
+        };
+        if *self != HashCondition::None {
+            return Err(CommandError::text(error));
+        }
+        *self = wanted;
+        Ok(true)
+    }
 }
 
 /// The lifetime of the fields that HSETEX sets.
@@ -466,7 +489,8 @@ enum FieldLifetime {
 
 /// The arguments of HSETEX after the key.
 struct SetFields<'a> {
-    condition: FieldCondition,
+    of_key: HashCondition,
+    of_fields: HashCondition,
     lifetime: FieldLifetime,
     /// Names and values.
     pairs: Args<'a>,
@@ -474,7 +498,8 @@ struct SetFields<'a> {
 
 impl<'a> SetFields<'a> {
     fn read(mut args: Args<'a>, now: Millis) -> Result<Self, CommandError> {
-        let (mut condition, mut lifetime) = (FieldCondition::None, FieldLifetime::Unset);
+        let (mut of_key, mut of_fields) = (HashCondition::None, HashCondition::None);
+        let mut lifetime = FieldLifetime::Unset;
         while !args.tag("FIELDS") {
             if let Some((unit, from)) = take_time_tag(&mut args) {
                 lifetime.must_be_unset()?;
@@ -484,21 +509,16 @@ impl<'a> SetFields<'a> {
                 lifetime.must_be_unset()?;
                 lifetime = FieldLifetime::Keep;
             } else {
-                let wanted = match args.next()? {
-                    word if word.eq_ignore_ascii_case(b"FXX") => FieldCondition::Present,
-                    word if word.eq_ignore_ascii_case(b"FNX") => FieldCondition::Missing,
-                    word => {
-                        let word = shown(word);
-                        return Err(CommandError::owned(format!("ERR unknown argument: {word}")));
-                    }
-                };
-                if condition != FieldCondition::None {
-                    return Err(CommandError::text("ERR Only one of FXX or FNX arguments can be specified"));
+                let only_one_of_fields = "ERR Only one of FXX or FNX arguments can be specified";
+                let is_condition = of_fields.take(&mut args, ["FNX", "FXX"], only_one_of_fields)?
+                    || of_key.take(&mut args, ["NX", "XX"], "ERR syntax error")?;
+                if !is_condition {
+                    let word = shown(args.next()?);
+                    return Err(CommandError::owned(format!("ERR unknown argument: {word}")));
                 }
-                condition = wanted;
             }
         }
-        Ok(Self { condition, lifetime, pairs: Self::read_pairs(args)? })
+        Ok(Self { of_key, of_fields, lifetime, pairs: Self::read_pairs(args)? })
     }
 
     fn read_pairs(mut args: Args<'a>) -> Result<Args<'a>, CommandError> {
@@ -520,11 +540,17 @@ impl<'a> SetFields<'a> {
 
     fn is_met(&self, hash: HashRef<'_>) -> bool {
         let exists = |name| hash.get(name).is_some();
-        match self.condition {
-            FieldCondition::None => true,
-            FieldCondition::Missing => !self.names().any(exists),
-            FieldCondition::Present => self.names().all(exists),
-        }
+        let key_fits = match self.of_key {
+            HashCondition::None => true,
+            HashCondition::Missing => hash.is_empty(),
+            HashCondition::Present => !hash.is_empty(),
+        };
+        key_fits
+            && match self.of_fields {
+                HashCondition::None => true,
+                HashCondition::Missing => !self.names().any(exists),
+                HashCondition::Present => self.names().all(exists),
+            }
     }
 
     fn apply(mut self, hash: &mut HashMut<'_>) -> Outcome {

@@ -7,7 +7,7 @@ use braid_storage::{
     keyspace::shard::Shard,
     observers::event::Event,
     table::Position,
-    types::set::{Element, Operation, SetBuilder, SetRef, SetType, intersection},
+    types::set::{Element, Operation, SetBuilder, SetRef, SetType},
 };
 
 use super::keys::parse_cursor;
@@ -179,6 +179,34 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "numkeys key [key ...] [LIMIT limit]",
         summary: "Counts the members that all of several sets have, up to a limit.",
         complexity: "O(N*M) where N is the size of the smallest set and M the number of sets",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sunioncard",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
+        keys: COUNTED,
+        run: Run::Transaction(sunioncard),
+        work: Work::pinned(work::counted_keys),
+        since: "8.10.0",
+        group: Group::Set,
+        syntax: "numkeys key [key ...] [APPROX] [LIMIT limit]",
+        summary: "Counts the members that any of several sets has, up to a limit.",
+        complexity: "O(N) where N is the number of members of all sets",
+        ..CommandSpec::ROW
+    },
+    CommandSpec {
+        name: "sdiffcard",
+        arity: Arity::AtLeast(3),
+        flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
+        keys: COUNTED,
+        run: Run::Transaction(sdiffcard),
+        work: Work::pinned(work::counted_keys),
+        since: "8.10.0",
+        group: Group::Set,
+        syntax: "numkeys key [key ...] [LIMIT limit]",
+        summary: "Counts the members of the first set that no other set has, up to a limit.",
+        complexity: "O(N) where N is the number of members of all sets",
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -523,7 +551,26 @@ fn combine_and_store(
     Ok(())
 }
 
-fn sintercard(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+fn sintercard(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count(call, args, Operation::Intersection, reply)
+}
+
+/// Runs SUNIONCARD. With APPROX it counts exactly, too: it keeps no copies of the members.
+fn sunioncard(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count(call, args, Operation::Union, reply)
+}
+
+fn sdiffcard(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    count(call, args, Operation::Difference, reply)
+}
+
+/// Counts the members of a combination of sets.
+fn count(
+    call: &mut Call<'_, '_>,
+    mut args: Args<'_>,
+    operation: Operation,
+    reply: &mut Reply<'_>,
+) -> Outcome {
     let n_keys = number::parse_i64(args.next()?).filter(|&n| n > 0);
     let n_keys = n_keys.ok_or(CommandError::text("ERR numkeys should be greater than 0"))? as usize;
     if n_keys > args.remaining() {
@@ -535,6 +582,9 @@ fn sintercard(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
     }
     let mut limit = 0;
     while !args.is_empty() {
+        if operation == Operation::Union && args.tag("APPROX") {
+            continue;
+        }
         if args.remaining() < 2 || !args.tag("LIMIT") {
             return Err(CommandError::Syntax);
         }
@@ -544,7 +594,7 @@ fn sintercard(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
     let sources = Sources::share(call, keys.map(|key| (key, KeyRole::Source)), check_source)?;
     // 0 sets no limit.
     let limit = if limit == 0 { usize::MAX } else { limit };
-    reply.integer(intersection(&sources.views(source_set)).take(limit).count() as i64);
+    reply.integer(operation.count(&sources.views(source_set), limit) as i64);
     Ok(())
 }
 

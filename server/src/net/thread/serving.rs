@@ -597,16 +597,18 @@ impl IoThread {
         let n_before = out.len();
         let budget = &self.serving.budget;
         let (next, n_kept) = (Cell::new(first), Cell::new(n_before));
-        let run = InPlace { turn, budget, rights_as_of, next, n_kept };
+        let run = InPlace { turn, budget, rights_as_of, next: &next, n_kept: &n_kept };
         let (held, group) = loop {
-            let begin = run.next.get();
+            let begin = next.get();
             let leader = &commands[begin];
             let routed = leader.routed.expect("a command on one shard has its key first");
             let follows = |parsed: &&ParsedCommand| parsed.follows(leader, routed, session, turn);
             let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
-            let held = self
-                .worker
-                .with_shard(routed.shard, |shard, thread| run.group(begin..end, session, shard, out, thread));
+            let (session_here, out_here) = (&mut *session, &mut *out);
+            // Moved, so that what the commands need lies side by side.
+            let held = self.worker.with_shard(routed.shard, move |shard, thread| {
+                run.group(begin..end, session_here, shard, out_here, thread)
+            });
             if let Some(Ok(GroupEnd::No)) = held
                 && let Some(behind) = commands.get(end)
                 // The admission of one command holds for the next one, except for its keys.
@@ -619,8 +621,8 @@ impl IoThread {
             break (held, begin..end);
         };
         // No partial reply of a failed command is sent.
-        out.truncate(run.n_kept.get());
-        let next = run.next.get();
+        out.truncate(n_kept.get());
+        let next = next.get();
         self.note_sizes(&connection.record, turn, first..next, &out[n_before..]);
         match held {
             Some(Ok(GroupEnd::No | GroupEnd::ByLongReplies)) => Next::Command(next),
@@ -977,22 +979,23 @@ impl IoThread {
 }
 
 /// A run of commands on one shard, directly one after the other under one hold.
+#[derive(Clone, Copy)]
 struct InPlace<'a> {
     turn: Turn<'a>,
     budget: &'a Budget,
     /// The version of the rights with which they were admitted.
     rights_as_of: u64,
     /// The command that runs next.
-    next: Cell<usize>,
+    next: &'a Cell<usize>,
     /// The length of the replies to commands that have ended.
-    n_kept: Cell<usize>,
+    n_kept: &'a Cell<usize>,
 }
 
 impl InPlace<'_> {
     /// Runs a group of commands, as far as they may run like this.
     #[inline(always)]
     fn group(
-        &self,
+        self,
         group: Range<usize>,
         session: &mut Session,
         shard: &mut Shard,

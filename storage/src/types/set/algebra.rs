@@ -34,6 +34,15 @@ impl Operation {
         }
     }
 
+    /// Counts the members of the result, up to `limit`. A missing set is an empty one.
+    pub fn count(self, sources: &[Option<SetRef<'_>>], limit: usize) -> usize {
+        match self {
+            Operation::Intersection => intersection(sources).take(limit).count(),
+            Operation::Union => union(sources).take(limit).count(),
+            Operation::Difference => difference(sources).take(limit).count(),
+        }
+    }
+
     /// Builds the result, encoded as Redis's would be; `None` if it is empty.
     pub fn store(self, sources: &[Option<SetRef<'_>>], mut result: SetBuilder<'_>) -> Option<EntryBox> {
         match self {
@@ -56,7 +65,7 @@ impl Operation {
 }
 
 /// The members that all sets have; none if there are no sets, or if one is missing.
-pub fn intersection<'a>(sources: &[Option<SetRef<'a>>]) -> impl Iterator<Item = Element<'a>> + use<'a> {
+fn intersection<'a>(sources: &[Option<SetRef<'a>>]) -> impl Iterator<Item = Element<'a>> + use<'a> {
     let mut sets: Sources<'a> = sources.iter().flatten().copied().collect();
     if sets.len() < sources.len() {
         sets.clear();
