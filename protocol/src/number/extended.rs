@@ -91,6 +91,19 @@ impl LongDouble {
         matches!(self.kind, Kind::Finite { .. })
     }
 
+    /// Whether the value is less than another. Zero is not less than its negative, nor the other way round.
+    pub fn is_less_than(self, other: Self) -> bool {
+        match (self.kind, other.kind) {
+            (Kind::Infinite, Kind::Infinite) => self.negative && !other.negative,
+            // Both are multiples of the least value, and so is the difference: it is not rounded to zero.
+            _ => {
+                let difference = self + -other;
+                let is_number = difference.kind != Kind::NotANumber;
+                is_number && difference.negative && !difference.is_zero()
+            }
+        }
+    }
+
     /// Appends the value as `%.17Lf` prints it, without trailing zeros.
     ///
     /// Nor does it have a trailing point, or a sign if it prints as zero.
@@ -169,6 +182,14 @@ impl std::ops::Add for LongDouble {
         // Equal magnitudes of opposite sign give a positive zero.
         let negative = high.2 && (bits != 0 || low.2);
         LongDouble::round(negative, Unrounded { bits, exponent: i64::from(high.0) - 62, more })
+    }
+}
+
+impl std::ops::Neg for LongDouble {
+    type Output = LongDouble;
+
+    fn neg(self) -> LongDouble {
+        LongDouble { negative: !self.negative, ..self }
     }
 }
 
@@ -479,6 +500,29 @@ mod tests {
         }
         assert_eq!(LongDouble::parse("1".repeat(5120).as_bytes()), None);
         assert_eq!(LongDouble::parse("0".repeat(5119).as_bytes()), Some(LongDouble::ZERO));
+    }
+
+    #[test]
+    fn values_are_compared() {
+        let ascending = [
+            "-inf",
+            "-1e4932",
+            "-2.5",
+            "-1e-4940",
+            "0",
+            "3.6e-4951",
+            "1e-4940",
+            "2.5",
+            "2.6",
+            "1e4932",
+            "inf",
+        ];
+        for (at, low) in ascending.iter().enumerate() {
+            for (other, high) in ascending.iter().enumerate() {
+                assert_eq!(parse(low).is_less_than(parse(high)), at < other, "{low} and {high}");
+            }
+        }
+        assert!(!parse("-0").is_less_than(parse("0")) && !parse("0").is_less_than(parse("-0")));
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub use work::{Estimate, Look, Method, Work};
 /// The rows of each family, which form the whole command table.
 const FAMILIES: &[&[CommandSpec]] = &[
     families::strings::COMMANDS,
+    families::increx::COMMANDS,
     families::bitmaps::COMMANDS,
     families::hyperloglog::COMMANDS,
     families::sets::COMMANDS,

@@ -6,6 +6,7 @@ pub(super) mod field_expiry;
 pub(super) mod geo;
 pub(super) mod hashes;
 pub(super) mod hyperloglog;
+pub(super) mod increx;
 pub(super) mod keys;
 pub(super) mod lcs;
 pub(super) mod libraries;
