@@ -356,6 +356,10 @@ directives! {
     yes_no("rdbchecksum", "yes").immutable() =>
         /// Whether snapshots end with a checksum, which is verified at loading.
         live rdbchecksum: bool = Value::yes;
+    yes_no("rdb-skip-module-data", "no") =>
+        /// Whether values, records and metadata of modules are left out when a snapshot is loaded, and only
+        /// counted. Otherwise they end the loading.
+        live rdb_skip_module_data: bool = Value::yes;
     yes_no("rdb-del-sync-files", "no");
     yes_no("rdb-save-incremental-fsync", "yes");
     integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden() =>

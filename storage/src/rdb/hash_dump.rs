@@ -36,7 +36,11 @@ pub const TYPES: &[u8] = &[
     types::HASH_TRIPLES,
     types::HASH_WITH_DEADLINES_EARLY,
     types::HASH_TRIPLES_EARLY,
+    types::HASH_OF_VALKEY,
 ];
+
+/// Stands in Valkey's hashes for the deadline of a field that has none.
+pub(super) const NO_DEADLINE: i64 = -1;
 
 /// Writes the type and the value. Fields whose deadline has passed are left out.
 pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
@@ -87,6 +91,11 @@ pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
             parts.string()?;
             parts.string()
         }),
+        types::HASH_OF_VALKEY => walk::repeated(parts, |parts| {
+            parts.string()?;
+            parts.string()?;
+            parts.bytes(size_of::<i64>())
+        }),
         _ => parts.string(),
     }
 }
@@ -97,6 +106,7 @@ pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Optio
         types::HASH | types::HASH_ZIPMAP | types::HASH_ZIPLIST | types::HASH_LISTPACK => {
             fill_hash(hash, value_type, from)
         }
+        types::HASH_OF_VALKEY => fill_hash_of_valkey(hash, from),
         _ => fill_hash_with_deadlines(hash, value_type, from),
     };
     making.make_then(fill, |hash| {
@@ -119,6 +129,23 @@ fn fill_hash(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> O
         }
         _ => from.string_as(Flaw::Packed("Hash listpack"), |packed| reader::each_pair(false, &packed, set)),
     }
+}
+
+/// Valkey writes each field with its deadline in milliseconds, or [`NO_DEADLINE`].
+fn fill_hash_of_valkey(hash: &mut HashMut<'_>, from: &mut Reader<'_>) -> Option<()> {
+    hash.admit_deadlines();
+    from.repeated(|from| {
+        let (name, value) = (from.string()?, from.string()?);
+        let expiry = match i64::from_le_bytes(from.array()?) {
+            NO_DEADLINE => Expiry::Clear,
+            deadline => match u64::try_from(deadline) {
+                Ok(deadline @ ..=FIELD_DEADLINE_MAX) => Expiry::At(Deadline::at(deadline)),
+                _ => return from.refuse(Flaw::Deadline),
+            },
+        };
+        let set = hash.set(&name, &value, expiry);
+        from.require(matches!(set, Inserted::New), TWICE)
+    })
 }
 
 /// Early types have no first deadline in front, and write the deadlines themselves.

@@ -11,7 +11,17 @@
 //! Numbers are lengths, times 64 bits, and identities of nodes and pending entries two numbers of 64 bits
 //! with the highest byte first. A pending entry is written twice: for its group in full, and for its consumer
 //! by its identity. Redis 5 wrote neither the numbers after `last` among the entries nor the number of
-//! entries that a group has read. Only Redis 7.2 writes when consumers were active.
+//! entries that a group has read. Only Redis since 7.2 writes when consumers were active.
+//!
+//! Redis 8.6 adds what it knows of idempotent producers (XADD IDMP) after the groups. It is read over, since
+//! nothing here asks for it:
+//!
+//! ```text
+//! producers seconds | most | n | (name | n | (name of an entry | identity) × n) × n | added | repeated
+//! ```
+//!
+//! Redis 8.8 adds identities to each group: of pending entries that were handed back (XNACK) and have no
+//! consumer. No entry is pending here without a consumer, so a stream with such entries is refused.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +51,7 @@ const NEVER: u64 = u64::MAX;
 const RAW_ID_BYTES: usize = size_of::<u128>();
 
 /// The types that are read.
-pub const TYPES: &[u8] = &[types::STREAM, types::STREAM_2, types::STREAM_3];
+pub const TYPES: &[u8] = &[types::STREAM, types::STREAM_2, types::STREAM_3, types::STREAM_4, types::STREAM_5];
 
 /// Writes the type and the value.
 pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
@@ -121,10 +131,26 @@ pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
         })?;
         walk::repeated(parts, |parts| {
             parts.string()?;
-            parts.bytes(size_of::<Millis>() * if value_type == types::STREAM_3 { 2 } else { 1 })?;
+            parts.bytes(size_of::<Millis>() * if value_type >= types::STREAM_3 { 2 } else { 1 })?;
             walk::repeated(parts, |parts| parts.bytes(RAW_ID_BYTES))
-        })
-    })
+        })?;
+        if value_type >= types::STREAM_5 {
+            walk::repeated(parts, |parts| parts.bytes(RAW_ID_BYTES))?;
+        }
+        Ok(())
+    })?;
+    if value_type >= types::STREAM_4 {
+        walk::lens(parts, 2)?;
+        walk::repeated(parts, |parts| {
+            parts.string()?;
+            walk::repeated(parts, |parts| {
+                parts.string()?;
+                walk::lens(parts, 2)
+            })
+        })?;
+        walk::lens(parts, 2)?;
+    }
+    Ok(())
 }
 
 /// Reads a value of one of the [`TYPES`].
@@ -144,8 +170,25 @@ pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Optio
         let group = read_group(value_type, &entries, from)?;
         from.require(groups.create(&name, group), Flaw::Twice("stream consumer group"))
     })?;
+    if value_type >= types::STREAM_4 {
+        pass_producers(from)?;
+    }
     let stream = Stream::of(entries, groups);
     Some(Made::Entry(EntryBox::with_object(Kind::Stream, Encoding::default(), making.key, stream, None)))
+}
+
+/// Reads over the idempotent producers.
+fn pass_producers(from: &mut Reader<'_>) -> Option<()> {
+    let (_seconds, _most) = (from.len()?, from.len()?);
+    from.repeated(|from| {
+        from.string()?;
+        from.repeated(|from| {
+            from.string()?;
+            read_id(from).map(|_| ())
+        })
+    })?;
+    let (_added, _repeated) = (from.len()?, from.len()?);
+    Some(())
 }
 
 fn read_nodes(entries: &mut Entries, from: &mut Reader<'_>) -> Option<()> {
@@ -194,6 +237,14 @@ fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Optio
         from.require(before.is_none(), Flaw::Twice("pending stream entry"))
     })?;
     from.repeated(|from| read_consumer(value_type, &mut group, &mut unowned, from))?;
+    if value_type >= types::STREAM_5 {
+        from.repeated(|from| {
+            let _id: [u8; RAW_ID_BYTES] = from.array()?;
+            from.refuse(Flaw::Stream(
+                "a group has pending entries without a consumer (XNACK), which are not supported: claim or acknowledge them first",
+            ))
+        })?;
+    }
     from.require(unowned.is_empty(), Flaw::Stream("a pending stream entry has no consumer"))?;
     Some(group)
 }
@@ -207,7 +258,7 @@ fn read_consumer(
 ) -> Option<()> {
     let (name, seen_at) = (from.string()?, from.time()?);
     // Before there were two times, a consumer that was seen counted as active.
-    let active_at = if value_type == types::STREAM_3 { from.time()? } else { seen_at };
+    let active_at = if value_type >= types::STREAM_3 { from.time()? } else { seen_at };
     let Some(number) = group.create_consumer(&name, seen_at) else {
         return from.refuse(Flaw::Twice("stream consumer"));
     };
