@@ -24,6 +24,7 @@ pub(crate) mod string_dump;
 mod tests;
 mod value_builder;
 mod walk;
+mod write_format;
 mod writer;
 mod ziplist;
 mod zipmap;
@@ -31,6 +32,8 @@ mod zipmap;
 use std::cell::Cell;
 
 use crc::{CRC_64_REDIS, Crc, Table};
+
+use self::write_format::{VERSION_OF_REDIS_7_0, Whole};
 
 use self::codes::{opcode, types};
 pub(crate) use self::{
@@ -42,18 +45,13 @@ pub(crate) use self::{
 pub use self::{
     flaw::{Flaw, Malformed},
     value_builder::{Made, Unfinished},
+    write_format::{Unwritable, WriteFormat},
 };
 use crate::{
     entry::{EntryBox, EntryRef, key::Key, time::Millis},
     keyspace::Keyspace,
     types::kinds,
 };
-
-/// The version that is written: Redis 7.0's, which later ones read too.
-const VERSION_WRITTEN: u16 = 10;
-
-/// The version of hashes whose fields have deadlines: Redis 7.4's, since earlier ones know no such hash.
-const VERSION_WITH_DEADLINES: u16 = 12;
 
 /// Bytes of version and checksum.
 const FOOTER_BYTES: usize = 10;
@@ -72,14 +70,25 @@ pub enum Checksums {
 
 /// The value of an entry, with the footer. Fields whose deadline has passed are left out.
 pub fn dump(entry: EntryRef<'_>, now: Millis) -> Vec<u8> {
+    dump_in(WriteFormat::Auto, entry, now).expect("values have this form")
+}
+
+/// The value of an entry in a format, with the footer. Fields whose deadline has passed are left out.
+///
+/// # Errors
+/// If the format cannot hold the value.
+pub fn dump_in(format: WriteFormat, entry: EntryRef<'_>, now: Millis) -> Result<Vec<u8>, Unwritable> {
     let mut out = Vec::new();
     kinds::dump(&mut out, entry, now);
-    let version = match out[0] {
-        types::HASH_WITH_DEADLINES | types::HASH_TRIPLES => VERSION_WITH_DEADLINES,
-        _ => VERSION_WRITTEN,
-    };
-    add_footer(&mut out, version);
-    out
+    let has_deadlines = matches!(out[0], types::HASH_WITH_DEADLINES | types::HASH_TRIPLES);
+    if !format.has(out[0]) {
+        let mut rewritten = vec![0];
+        let value_type = write_format::rewrite(&mut rewritten, out[0], &out[1..], format, Whole::Yes)?;
+        rewritten[0] = write_format::stated(value_type);
+        out = rewritten;
+    }
+    add_footer(&mut out, format.version(has_deadlines));
+    Ok(out)
 }
 
 /// Makes a payload of this version of a type and a value.
@@ -95,7 +104,7 @@ pub fn dump_libraries<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
         out.push(opcode::LIBRARY);
         writer::string(&mut out, code);
     }
-    add_footer(&mut out, VERSION_WRITTEN);
+    add_footer(&mut out, VERSION_OF_REDIS_7_0);
     out
 }
 

@@ -545,6 +545,7 @@ impl Builder<'_> {
                 value,
                 apart: &[],
                 is_part: false,
+                n_left: 0,
                 offset,
             };
             let made = self.making.build(&raw, None)?;

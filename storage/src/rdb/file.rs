@@ -11,6 +11,7 @@
 //! apart into entries that are not built yet, and [`RawEntry::build`] builds one, on any thread. The checksum
 //! is Redis's CRC-64 of all before it, or 0 if none was kept.
 
+mod conversion;
 mod raw_entry;
 mod snapshot_reader;
 mod snapshot_writer;

@@ -30,7 +30,7 @@ use super::{
     flaw::Flaw,
     reader::Reader,
     value_builder::{Made, Making, Unfinished},
-    walk::{self, Stop, ValueParts},
+    walk::{self, Stop, ValueParts, Walker},
     writer,
 };
 use crate::{
@@ -46,6 +46,11 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// Stands for the time of a consumer that never was active.
 const NEVER: u64 = u64::MAX;
+
+/// The flaw of a stream in which entries are pending without a consumer.
+pub const HANDED_BACK: Flaw = Flaw::Stream(
+    "a group has pending entries without a consumer (XNACK), which are not supported: claim or acknowledge them first",
+);
 
 /// Bytes of an identity that is written as it is.
 const RAW_ID_BYTES: usize = size_of::<u128>();
@@ -153,6 +158,47 @@ pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Writes a stream of a later type as one of an earlier, without the facts that only the later one has.
+/// Returns false if the earlier one cannot hold it.
+pub fn rewrite(out: &mut Vec<u8>, value_type: u8, value: &[u8], target: u8) -> Result<bool, Stop> {
+    let mut walker = Walker::new(value);
+    walk::strings(&mut walker, 2)?;
+    walk::lens(&mut walker, 8)?;
+    let n_groups = walker.len()?;
+    let mut copied = 0;
+    for _ in 0..n_groups {
+        walker.string()?;
+        walk::lens(&mut walker, 3)?;
+        for _ in 0..walker.len()? {
+            walker.bytes(RAW_ID_BYTES + size_of::<Millis>())?;
+            walker.len()?;
+        }
+        for _ in 0..walker.len()? {
+            walker.string()?;
+            walker.bytes(size_of::<Millis>())?;
+            if target < types::STREAM_3 {
+                out.extend_from_slice(walker.between(copied, walker.at()));
+                walker.bytes(size_of::<Millis>())?;
+                copied = walker.at();
+            } else {
+                walker.bytes(size_of::<Millis>())?;
+            }
+            for _ in 0..walker.len()? {
+                walker.bytes(RAW_ID_BYTES)?;
+            }
+        }
+        if value_type >= types::STREAM_5 {
+            out.extend_from_slice(walker.between(copied, walker.at()));
+            if walker.len()? > 0 {
+                return Ok(false);
+            }
+            copied = walker.at();
+        }
+    }
+    out.extend_from_slice(walker.between(copied, walker.at()));
+    Ok(true)
+}
+
 /// Reads a value of one of the [`TYPES`].
 pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
     let mut entries = match making.onto.take() {
@@ -240,9 +286,7 @@ fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Optio
     if value_type >= types::STREAM_5 {
         from.repeated(|from| {
             let _id: [u8; RAW_ID_BYTES] = from.array()?;
-            from.refuse(Flaw::Stream(
-                "a group has pending entries without a consumer (XNACK), which are not supported: claim or acknowledge them first",
-            ))
+            from.refuse(HANDED_BACK)
         })?;
     }
     from.require(unowned.is_empty(), Flaw::Stream("a pending stream entry has no consumer"))?;

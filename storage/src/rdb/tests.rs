@@ -183,7 +183,7 @@ fn collections_come_back_at_every_size() {
 fn payload(value_type: u8, value: &[u8]) -> Vec<u8> {
     let mut out = vec![value_type];
     out.extend_from_slice(value);
-    add_footer(&mut out, VERSION_WRITTEN);
+    add_footer(&mut out, VERSION_OF_REDIS_7_0);
     out
 }
 

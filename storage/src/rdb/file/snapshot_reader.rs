@@ -51,6 +51,8 @@ pub struct SnapshotReader<R> {
     /// Whether large values are given out in parts, and the bytes of the last part.
     divides: bool,
     part: Vec<u8>,
+    /// Whether very long strings stay in their places.
+    keeps_long: bool,
     version: u16,
     grammar: Grammar,
     /// The number of keys of which metadata of modules was passed over.
@@ -273,6 +275,7 @@ impl<R: Read> SnapshotReader<R> {
             apart: Vec::new(),
             n_apart_bytes: 0,
             divides: false,
+            keeps_long: false,
             part: Vec::new(),
             version: 0,
             grammar: Grammar::default(),
@@ -307,6 +310,11 @@ impl<R: Read> SnapshotReader<R> {
     /// memory. Every entry but the last of a key is marked as [a part](RawEntry::is_part).
     pub fn divide(&mut self) {
         self.divides = true;
+    }
+
+    /// Leaves very long strings in their places, for a caller that copies them.
+    pub fn keep_long(&mut self) {
+        self.keeps_long = true;
     }
 
     /// Passes over data of modules instead of refusing it.
@@ -352,8 +360,8 @@ impl<R: Read> SnapshotReader<R> {
         let (record, at) = loop {
             let bytes = &self.buffer[self.n_given..];
             let mut walker = match self.total {
-                Some(_) => Walker::setting_apart(bytes, self.apart.len()),
-                None => Walker::new(bytes),
+                Some(_) if !self.keeps_long => Walker::setting_apart(bytes, self.apart.len()),
+                _ => Walker::new(bytes),
             };
             match record(&mut walker, &self.grammar) {
                 Ok(record) => {
@@ -408,6 +416,7 @@ impl<R: Read> SnapshotReader<R> {
                     value: &self.part,
                     apart: if is_packed { &[] } else { &self.apart },
                     is_part: false,
+                    n_left: 0,
                     offset,
                 }))
             }
@@ -457,7 +466,17 @@ impl<R: Read> SnapshotReader<R> {
         let value_type = value_type.expect("only known types are divided");
         let key = Reader::new(&self.buffer[base..][key]).string().expect("it was walked over");
         let (value, apart) = (&self.part[..], &self.apart[..]);
-        RawEntry { key, deadline, recency, value_type, value, apart, is_part: true, offset }
+        RawEntry {
+            key,
+            deadline,
+            recency,
+            value_type,
+            value,
+            apart,
+            is_part: true,
+            n_left: count - n_passed,
+            offset,
+        }
     }
 
     /// Reads a very long string of the next record to a place of its own. In the record's bytes a placeholder
@@ -796,6 +815,7 @@ fn item<'a>(record: RecordParts, bytes: &'a [u8], apart: &'a [Apart], offset: u6
                 value: &bytes[value],
                 apart,
                 is_part: false,
+                n_left: 0,
                 offset,
             })
         }

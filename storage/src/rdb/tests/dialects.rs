@@ -1,7 +1,7 @@
 //! The types and records that only one of Redis and Valkey has, and files of both.
 
 use super::{
-    file::{FileError, Item, SnapshotReader},
+    file::{FileError, Item, SnapshotOptions, SnapshotReader, SnapshotWriter, encode_entry},
     files::read_all,
     *,
 };
@@ -216,4 +216,169 @@ fn data_of_modules_is_refused_or_passed_over() {
     assert!(skip_modules(&of_records("REDIS0013", b"\x07\x01m\x01\x06\x00")).is_err());
     let early = skip_modules(&of_records("REDIS0008", b"\x06\x01m\x01\x00")).unwrap_err().to_string();
     assert!(early.contains("in the form before Redis 4.0"), "{early}");
+}
+
+/// The type and the version of what DUMP gives of a value in a format.
+fn dumped(entry: &EntryBox, format: WriteFormat) -> Result<(u8, u16), String> {
+    let payload = dump_in(format, entry.as_ref(), NOW).map_err(|why| why.to_string())?;
+    let version = u16::from_le_bytes([payload[payload.len() - 10], payload[payload.len() - 9]]);
+    Ok((payload[0], version))
+}
+
+#[test]
+fn values_are_written_in_each_format() {
+    let mut world = World::new();
+    let key = world.key();
+    for (n, len, redis) in [
+        (3, 1, types::HASH_TRIPLES),
+        (700, 1, types::HASH_WITH_DEADLINES),
+        (3, 70, types::HASH_WITH_DEADLINES),
+    ] {
+        deadlines::put_hash(n, len)(&mut world.shard, &key);
+        let entry = world.shard.take(&key, Event::Del).unwrap();
+        assert_eq!(dumped(&entry, WriteFormat::Auto), Ok((redis, 12)));
+        assert_eq!(dumped(&entry, WriteFormat::Redis74), Ok((redis, 12)));
+        assert_eq!(dumped(&entry, WriteFormat::Valkey9), Ok((types::HASH_OF_VALKEY_STATED, 80)));
+        assert_eq!(
+            dumped(&entry, WriteFormat::Redis70).unwrap_err(),
+            "fields of the hash have deadlines, which the format redis-7.0 cannot hold"
+        );
+        let payload = dump_in(WriteFormat::Valkey9, entry.as_ref(), NOW).unwrap();
+        assert_eq!(contents(world.restore(&payload).unwrap().as_ref()), contents(entry.as_ref()));
+    }
+    let text = EntryBox::string(b"k", b"v");
+    let versions = WriteFormat::NAMED.map(|(_, format)| dumped(&text, format).unwrap());
+    assert_eq!(versions, [(0, 10), (0, 10), (0, 12), (0, 80)]);
+}
+
+/// Converts a file as `--convert-rdb` does.
+fn converted(bytes: &[u8], format: WriteFormat) -> Result<Vec<u8>, String> {
+    let mut reader = SnapshotReader::new(bytes, Some(bytes.len() as u64), true).unwrap();
+    reader.divide();
+    reader.keep_long();
+    let options = SnapshotOptions { format, has_field_deadlines: true, checksum: true, compress: true };
+    let mut writer = SnapshotWriter::new(Vec::new(), options);
+    loop {
+        match reader.next_item().map_err(|error| error.to_string())? {
+            Item::End { .. } => return Ok(writer.finish().unwrap().0),
+            Item::Entry(raw) => writer.converted(&raw).map_err(|error| error.to_string())?,
+            Item::Select(db) => writer.select(Db(db as u32)).unwrap(),
+            Item::Library(code) => writer.write_library(&code).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn files_are_converted_into_each_format() {
+    let world = World::new();
+    for (name, bytes) in FILES {
+        let before = read_all(&world.keyspace, bytes).unwrap().entries;
+        for (format, magic) in [(WriteFormat::Redis74, "REDIS0012"), (WriteFormat::Valkey9, "VALKEY080")] {
+            let there = converted(bytes, format).unwrap();
+            assert!(there.starts_with(magic.as_bytes()));
+            assert_eq!(read_all(&world.keyspace, &there).unwrap().entries, before, "{name} {magic}");
+            // And back again.
+            let back = converted(&there, WriteFormat::Redis74).unwrap();
+            assert_eq!(read_all(&world.keyspace, &back).unwrap().entries, before, "{name} {magic}");
+        }
+        let old = converted(bytes, WriteFormat::Redis70);
+        if name == "redis-7" {
+            assert_eq!(read_all(&world.keyspace, &old.unwrap()).unwrap().entries, before);
+        } else {
+            let told = old.unwrap_err();
+            assert!(told.contains("deadlines, which the format redis-7.0 cannot hold"), "{told}");
+        }
+    }
+}
+
+/// Values that are read in parts become one value again.
+#[test]
+fn large_values_are_converted_in_parts() {
+    let mut world = World::new();
+    let key = world.key();
+    let mut writer = SnapshotWriter::new(
+        Vec::new(),
+        SnapshotOptions {
+            format: WriteFormat::Auto,
+            has_field_deadlines: true,
+            checksum: true,
+            compress: false,
+        },
+    );
+    writer.select(Db(0)).unwrap();
+    let all = texts(150_000, 60);
+    let mut add = |name: &[u8], put: &dyn Fn(&mut Shard)| {
+        put(&mut world.shard);
+        let entry = world.shard.take(&key, Event::Del).unwrap().with_key(name);
+        let mut encoded = Vec::new();
+        assert!(encode_entry(&mut encoded, entry.as_ref(), None, NOW));
+        writer.entries(&encoded).unwrap();
+    };
+    add(b"set", &|shard| put_set(&all)(shard, &key));
+    add(b"list", &|shard| put_list(&all)(shard, &key));
+    add(b"sorted set", &|shard| put_sorted_set(&all)(shard, &key));
+    add(b"hash", &|shard| deadlines::put_hash(150_000, 60)(shard, &key));
+    add(b"stream", &|shard| streams::put_stream(300_000)(shard, &key));
+    let bytes = writer.finish().unwrap().0;
+    let before = read_all(&world.keyspace, &bytes).unwrap().entries;
+    assert_eq!(before.len(), 5);
+    let valkey = converted(&bytes, WriteFormat::Valkey9).unwrap();
+    assert_eq!(read_all(&world.keyspace, &valkey).unwrap().entries, before);
+    let redis = converted(&valkey, WriteFormat::Redis74).unwrap();
+    assert_eq!(read_all(&world.keyspace, &redis).unwrap().entries, before);
+}
+
+/// Streams of later types are written as earlier ones, without the facts that those lack.
+#[test]
+fn types_that_a_format_lacks_are_rewritten() {
+    let world = World::new();
+    let set = {
+        let mut packed = crate::types::packed::EMPTY.to_vec();
+        ["7", "text"].iter().for_each(|text| crate::types::packed::push(&mut packed, text.as_bytes()));
+        [b"\x14\x01p", &[packed.len() as u8][..], &packed].concat()
+    };
+    let stream = [b"\x1b\x01s", &STREAM_WITH_PRODUCERS[..]].concat();
+    let bytes = of_records("REDIS0014", &[set, stream].concat());
+    let before = read_all(&world.keyspace, &bytes).unwrap().entries;
+    for format in [WriteFormat::Redis70, WriteFormat::Redis74, WriteFormat::Valkey9] {
+        let there = converted(&bytes, format).unwrap();
+        assert_eq!(read_all(&world.keyspace, &there).unwrap().entries, before, "{}", format.name());
+    }
+    // The first byte of a record is its type: that of the stream comes last.
+    let types_of = |format| {
+        let there = converted(&bytes, format).unwrap();
+        let mut reader = SnapshotReader::new(&there[..], None, true).unwrap();
+        let mut seen = Vec::new();
+        while let Item::Entry(raw) = reader.next_item().unwrap() {
+            seen.push(raw.value_type);
+        }
+        seen
+    };
+    assert_eq!(types_of(WriteFormat::Redis70), [types::SET, types::STREAM_2]);
+    assert_eq!(types_of(WriteFormat::Valkey9), [types::SET_LISTPACK, types::STREAM_3]);
+}
+
+#[test]
+fn a_snapshot_in_a_format_that_cannot_hold_a_key_names_it() {
+    let mut world = World::new();
+    let key = world.key();
+    deadlines::put_hash(3, 1)(&mut world.shard, &key);
+    let mut encoded = Vec::new();
+    assert!(encode_entry(&mut encoded, world.shard.read(&key).unwrap(), None, NOW));
+    for compress in [false, true] {
+        let options =
+            |format| SnapshotOptions { format, has_field_deadlines: true, checksum: true, compress };
+        let mut writer = SnapshotWriter::new(Vec::new(), options(WriteFormat::Redis70));
+        writer.select(Db(3)).unwrap();
+        assert_eq!(
+            writer.entries(&encoded).unwrap_err().to_string(),
+            "the key 'key' of database 3: fields of the hash have deadlines, which the format redis-7.0 cannot hold"
+        );
+        let mut writer = SnapshotWriter::new(Vec::new(), options(WriteFormat::Valkey9));
+        writer.entries(&encoded).unwrap();
+        let bytes = writer.finish().unwrap().0;
+        assert!(bytes.starts_with(b"VALKEY080\x16\x03key"));
+        assert_eq!(read_all(&world.keyspace, &bytes).unwrap().entries.len(), 1);
+    }
 }

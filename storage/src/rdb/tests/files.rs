@@ -24,8 +24,12 @@ use crate::{
     },
 };
 
-const PLAIN: SnapshotOptions =
-    SnapshotOptions { has_field_deadlines: false, checksum: true, compress: false };
+const PLAIN: SnapshotOptions = SnapshotOptions {
+    format: WriteFormat::Auto,
+    has_field_deadlines: false,
+    checksum: true,
+    compress: false,
+};
 
 /// Entries of all types and encodings, by keys, of which every third has a deadline.
 fn entries(world: &mut World) -> Vec<EntryBox> {
@@ -133,8 +137,11 @@ fn what_is_written_is_read() {
     for recency in [None, Some(Recency::Idle(70)), Some(Recency::Frequency(200))] {
         for bits in 0..4 {
             let (checksum, compress) = (bits & 1 > 0, bits & 2 > 0);
-            let bytes =
-                file(&entries, SnapshotOptions { has_field_deadlines: true, checksum, compress }, recency);
+            let bytes = file(
+                &entries,
+                SnapshotOptions { has_field_deadlines: true, checksum, compress, ..PLAIN },
+                recency,
+            );
             let contents = read_all(&world.keyspace, &bytes).unwrap();
             assert_eq!(contents.entries.len(), entries.len());
             for (entry, nth) in entries.iter().zip(0..) {
@@ -194,11 +201,7 @@ fn small_file(world: &mut World, compress: bool) -> Vec<u8> {
     let mut small: Vec<_> = all.into_iter().filter(|entry| entry.as_ref().allocated_bytes() < 700).collect();
     small.truncate(16);
     small.push(EntryBox::string(b"repeated", &[b'r'; 60]));
-    file(
-        &small,
-        SnapshotOptions { has_field_deadlines: true, checksum: true, compress },
-        Some(Recency::Idle(70)),
-    )
+    file(&small, SnapshotOptions { has_field_deadlines: true, compress, ..PLAIN }, Some(Recency::Idle(70)))
 }
 
 #[test]
@@ -354,6 +357,7 @@ fn values_without_elements_are_known_for_what_they_are() {
             value,
             apart: &[],
             is_part: false,
+            n_left: 0,
             offset: 0,
         };
         matches!(raw.build(&world.keyspace, NOW, None), Ok(Made::Empty))
