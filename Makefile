@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run pgo test search crash lint fmt compat compat-fuzz conformance redis-py frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
+.PHONY: help run pgo test search crash lint fmt compat exchange compat-fuzz conformance redis-py frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # What `make bench-report` starts and measures.
@@ -55,9 +55,14 @@ lint: ## Check formatting and lints, warnings being errors
 fmt: ## Format the code
 	cargo fmt --all
 
-compat: ## Play the transcripts against a real redis-server
+compat: exchange ## Play the transcripts against a real redis-server, and exchange data with it
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
 	BRAID_COMPAT_SERVER=redis-server cargo test -p braid-server --test it transcripts::
+
+exchange: ## Carry data between Braid and the Redis and Valkey that are installed, in all ways (ORACLES=a folder with more)
+	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
+	cargo build -p braid-server
+	conformance/exchange $(ARGS)
 
 compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECONDS (SEED=… repeats them)
 	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }

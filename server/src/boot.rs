@@ -568,7 +568,7 @@ fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path)
         // Another thread searches expired keys, which takes it no longer than this.
         thread::sleep(Duration::from_millis(1));
     }
-    server.loading.note_loaded(loaded.n_keys, loaded.n_expired);
+    server.loading.note_loaded(loaded.n_keys, loaded.n_expired, loaded.n_modules);
     loaded.tell();
     notice!("DB loaded from disk: {:.3} seconds, {} bytes", began.elapsed().as_secs_f64(), loaded.n_bytes);
     server.measure_memory();

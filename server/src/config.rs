@@ -25,12 +25,12 @@ pub use self::configuration::{Asker, Config, ConfigError, Glob, is_sensitive};
 pub use self::directive::{Directive, DirectiveFlags, Meaning};
 pub use self::directives::{REDIS_VERSION, Settings, directives};
 pub use self::file::FatalConfigError;
-pub use self::launch::{AofOrder, AofWork, Host, Launch, launch};
+pub use self::launch::{AofOrder, AofWork, ConvertOrder, Host, Launch, launch};
 pub use self::rewrite::Appended;
 pub use self::settings::{
     Access, AclPubsubDefault, Amount, AppendFsync, AuthClients, AuthClientsUser, BindAddress, BindHost,
-    KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, RenamedCommand, SavePoint,
-    ShutdownOptions, Supervised, SyslogFacility, UserLine,
+    KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, RdbWriteFormat, RenamedCommand,
+    SavePoint, ShutdownOptions, Supervised, SyslogFacility, UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
 pub use self::words::{quote, split};

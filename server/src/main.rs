@@ -6,7 +6,7 @@ mod crash;
 
 use std::{
     env,
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
     thread,
 };
@@ -14,10 +14,10 @@ use std::{
 use braid_server::{
     boot,
     clock::Clock,
-    config::{Host, Launch, Supervised, launch},
+    config::{ConvertOrder, Host, Launch, Supervised, launch},
     persist,
     process::title::Title,
-    shared::{memory::Memory, server::Process},
+    shared::{loading::EverySecond, memory::Memory, server::Process},
 };
 use nix::libc::{self, c_int};
 
@@ -81,6 +81,7 @@ fn main() -> ExitCode {
                 }
             }
         }
+        Launch::ConvertSnapshot(order) => convert(&order),
         Launch::Refuse(why) => {
             eprintln!("{why}");
             ExitCode::FAILURE
@@ -92,6 +93,33 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+    }
+}
+
+/// Converts a snapshot. A terminal shows the progress.
+fn convert(order: &ConvertOrder) -> ExitCode {
+    let (is_shown, mut every_second) = (io::stderr().is_terminal(), EverySecond::default());
+    let mut tell = |progress: persist::Progress| {
+        if is_shown && every_second.has_passed() {
+            let persist::Progress { n_read, n_bytes, n_keys } = progress;
+            let percent = 100.0 * n_read as f64 / n_bytes.max(1) as f64;
+            eprint!("\r{percent:.1} % of {n_bytes} bytes, {n_keys} keys");
+        }
+    };
+    let converted = persist::convert(order, &mut tell);
+    if is_shown {
+        // The next line begins at the left again, and covers the progress.
+        eprint!("\r\x1b[K");
+    }
+    match converted {
+        Ok(report) => {
+            let _ = writeln!(io::stdout(), "{report}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
     }
 }
 

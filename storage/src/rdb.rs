@@ -9,6 +9,7 @@
 
 mod apart;
 mod codes;
+mod dialect;
 pub mod file;
 mod flaw;
 pub(crate) mod hash_dump;
@@ -23,6 +24,7 @@ pub(crate) mod string_dump;
 mod tests;
 mod value_builder;
 mod walk;
+mod write_format;
 mod writer;
 mod ziplist;
 mod zipmap;
@@ -31,30 +33,25 @@ use std::cell::Cell;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
+use self::write_format::{VERSION_OF_REDIS_7_0, Whole};
+
 use self::codes::{opcode, types};
-pub use self::{
-    flaw::{Flaw, Malformed},
-    value_builder::{Made, Unfinished},
-};
 pub(crate) use self::{
+    dialect::{Dialect, UnknownType},
     reader::Reader,
     value_builder::Making,
     walk::{Stop, ValueParts},
+};
+pub use self::{
+    flaw::{Flaw, Malformed},
+    value_builder::{Made, Unfinished},
+    write_format::{Unwritable, WriteFormat},
 };
 use crate::{
     entry::{EntryBox, EntryRef, key::Key, time::Millis},
     keyspace::Keyspace,
     types::kinds,
 };
-
-/// The version that is written: Redis 7.0's, which later ones read too.
-const VERSION_WRITTEN: u16 = 10;
-
-/// The version of hashes whose fields have deadlines: Redis 7.4's, since earlier ones know no such hash.
-const VERSION_WITH_DEADLINES: u16 = 12;
-
-/// The latest version whose values are read.
-const VERSION_MAX: u16 = 12;
 
 /// Bytes of version and checksum.
 const FOOTER_BYTES: usize = 10;
@@ -73,14 +70,25 @@ pub enum Checksums {
 
 /// The value of an entry, with the footer. Fields whose deadline has passed are left out.
 pub fn dump(entry: EntryRef<'_>, now: Millis) -> Vec<u8> {
+    dump_in(WriteFormat::Auto, entry, now).expect("values have this form")
+}
+
+/// The value of an entry in a format, with the footer. Fields whose deadline has passed are left out.
+///
+/// # Errors
+/// If the format cannot hold the value.
+pub fn dump_in(format: WriteFormat, entry: EntryRef<'_>, now: Millis) -> Result<Vec<u8>, Unwritable> {
     let mut out = Vec::new();
     kinds::dump(&mut out, entry, now);
-    let version = match out[0] {
-        types::HASH_WITH_DEADLINES | types::HASH_TRIPLES => VERSION_WITH_DEADLINES,
-        _ => VERSION_WRITTEN,
-    };
-    add_footer(&mut out, version);
-    out
+    let has_deadlines = matches!(out[0], types::HASH_WITH_DEADLINES | types::HASH_TRIPLES);
+    if !format.has(out[0]) {
+        let mut rewritten = vec![0];
+        let value_type = write_format::rewrite(&mut rewritten, out[0], &out[1..], format, Whole::Yes)?;
+        rewritten[0] = write_format::stated(value_type);
+        out = rewritten;
+    }
+    add_footer(&mut out, format.version(has_deadlines));
+    Ok(out)
 }
 
 /// Makes a payload of this version of a type and a value.
@@ -96,7 +104,7 @@ pub fn dump_libraries<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
         out.push(opcode::LIBRARY);
         writer::string(&mut out, code);
     }
-    add_footer(&mut out, VERSION_WRITTEN);
+    add_footer(&mut out, VERSION_OF_REDIS_7_0);
     out
 }
 
@@ -105,7 +113,8 @@ pub fn dump_libraries<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
 /// # Errors
 /// If the payload is not one that FUNCTION DUMP could have written.
 pub fn restore_libraries(payload: &[u8], checksums: Checksums) -> Result<Vec<Vec<u8>>, Malformed> {
-    let mut reader = Reader::new(check_footer(payload, checksums)?);
+    let (libraries, _) = check_footer(payload, checksums)?;
+    let mut reader = Reader::new(libraries);
     let mut codes = Vec::new();
     while !reader.is_at_end() {
         let at = reader.at();
@@ -130,9 +139,12 @@ pub fn restore(
     now: Millis,
     checksums: Checksums,
 ) -> Result<Option<EntryBox>, Malformed> {
-    let mut reader = Reader::new(check_footer(payload, checksums)?);
-    let value_type = reader.byte();
-    let value_type = value_type.ok_or_else(|| reader.malformed())?;
+    let (value, dialect) = check_footer(payload, checksums)?;
+    let mut reader = Reader::new(value);
+    let stated = reader.byte();
+    let stated = stated.ok_or_else(|| reader.malformed())?;
+    let unknown = Flaw::Type(UnknownType { number: stated, dialect });
+    let value_type = dialect.value_type(stated).ok_or(Malformed { at: reader.at(), flaw: unknown })?;
     let (hasher, thresholds) = (keyspace.router().hasher(), keyspace.thresholds());
     let making = Making {
         key: key.bytes,
@@ -152,21 +164,19 @@ pub fn restore(
     }
 }
 
-/// Returns the bytes before the footer.
-fn check_footer(payload: &[u8], checksums: Checksums) -> Result<&[u8], Malformed> {
+/// Returns the bytes before the footer, and the dialect in which they are written.
+fn check_footer(payload: &[u8], checksums: Checksums) -> Result<(&[u8], Dialect), Malformed> {
     let Some((value, footer)) = payload.split_last_chunk::<FOOTER_BYTES>() else {
         return Err(Malformed { at: payload.len(), flaw: Flaw::NoFooter });
     };
     let wrong = |flaw| Malformed { at: value.len(), flaw };
     let (version, stated) = footer.split_first_chunk::<2>().expect("the footer starts with the version");
     let version = u16::from_le_bytes(*version);
-    if version > VERSION_MAX {
-        return Err(wrong(Flaw::Version(version)));
-    }
+    let dialect = Dialect::of_version(version).ok_or_else(|| wrong(Flaw::Version(version)))?;
     if checksums == Checksums::Ignored {
-        return Ok(value);
+        return Ok((value, dialect));
     }
     let stated = u64::from_le_bytes(stated.try_into().expect("the footer ends with the checksum"));
     let computed = CHECKSUM.checksum(&payload[..payload.len() - size_of::<u64>()]);
-    if stated == computed { Ok(value) } else { Err(wrong(Flaw::Checksum { stated, computed })) }
+    if stated == computed { Ok((value, dialect)) } else { Err(wrong(Flaw::Checksum { stated, computed })) }
 }

@@ -250,6 +250,22 @@ impl CommandTable {
         Self { places, all, top, originally }
     }
 
+    /// Finds the command of a log by its words.
+    ///
+    /// A log has the names that clients used, and the commands' own names where the server has written
+    /// them. A name that `rename-command` gave to another command stands for that one.
+    pub fn find_logged(&self, words: Words<'_>) -> Found {
+        let found = self.find(words);
+        if !matches!(found, Found::Unknown) {
+            return found;
+        }
+        let Some(command) = self.originally(words.get(0)) else { return found };
+        if words.len() < 2 {
+            return Found::Command(command);
+        }
+        Found::Command(self.subcommand(command, words.get(1)).unwrap_or(command))
+    }
+
     /// Returns a command by its original full name, in either case.
     pub fn originally(&self, full_name: &[u8]) -> Option<&'static Registered> {
         let full_name = full_name.to_ascii_lowercase();

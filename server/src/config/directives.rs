@@ -15,8 +15,8 @@ use std::time::Duration;
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
     Access, AclPubsubDefault, Amount, AppendFsync, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents,
-    LogLevel, MaxmemoryPolicy, OutputLimits, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
-    SyslogFacility, UserLine, Word,
+    LogLevel, MaxmemoryPolicy, OutputLimits, RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions,
+    Supervised, SyslogFacility, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -356,6 +356,13 @@ directives! {
     yes_no("rdbchecksum", "yes").immutable() =>
         /// Whether snapshots end with a checksum, which is verified at loading.
         live rdbchecksum: bool = Value::yes;
+    choice("rdb-write-format", RdbWriteFormat::WORDS, "auto") =>
+        /// Program that is to read snapshots, payloads of DUMP and the base of the AOF.
+        live rdb_write_format: RdbWriteFormat = one_word;
+    yes_no("rdb-skip-module-data", "no") =>
+        /// Whether values, records and metadata of modules are left out when a snapshot is loaded, and only
+        /// counted. Otherwise they end the loading.
+        live rdb_skip_module_data: bool = Value::yes;
     yes_no("rdb-del-sync-files", "no");
     yes_no("rdb-save-incremental-fsync", "yes");
     integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden() =>

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::configuration::{Config, Glob};
 use super::directive::DirectiveFlags;
 use super::directives::{DIRECTIVES, REDIS_VERSION};
 use super::file::{FatalConfigError, Loader, read};
+use super::settings::RdbWriteFormat;
 use super::value::{path_of, refusal};
 use super::words;
 
@@ -24,6 +25,8 @@ pub enum Launch {
     CheckSnapshot(PathBuf),
     /// Check this append-only file. End with code 0, or 1 if it is not valid.
     CheckAof(AofOrder),
+    /// Convert this snapshot. End with code 0, or 1 if that fails.
+    ConvertSnapshot(ConvertOrder),
     /// Print this and a line end to the standard error, and end with code 1.
     Refuse(String),
 }
@@ -35,6 +38,19 @@ pub struct AofOrder {
     pub path: PathBuf,
     /// The change to the file.
     pub work: AofWork,
+}
+
+/// A conversion of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvertOrder {
+    /// The snapshot.
+    pub from: PathBuf,
+    /// The new file.
+    pub to: PathBuf,
+    /// Its format.
+    pub format: RdbWriteFormat,
+    /// Whether data of modules is left out.
+    pub skips_modules: bool,
 }
 
 /// The change that a check makes to an append-only file.
@@ -95,6 +111,7 @@ pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
             return Launch::Refuse("Usage: braid-server --check-rdb <rdb-file-name>".into());
         }
         [b"--check-aof", words @ ..] => return check_aof(words),
+        [b"--convert-rdb", words @ ..] => return convert_snapshot(words, &host.dir),
         [b"--test-memory", ..] => {
             return Launch::Refuse("Braid has no memory test: memtester does this.".into());
         }
@@ -128,6 +145,30 @@ fn check_aof(words: &[&[u8]]) -> Launch {
         }
     };
     Launch::CheckAof(AofOrder { path: path_of(path).to_owned(), work })
+}
+
+fn convert_snapshot(words: &[&[u8]], dir: &Path) -> Launch {
+    let usage = || {
+        Launch::Refuse(
+            "Usage: braid-server --convert-rdb <rdb-file-name> <new-file-name> --to <redis-7.0 | redis-7.4 | valkey-9> \
+             [--rdb-skip-module-data <yes | no>]"
+                .into(),
+        )
+    };
+    let ([from, to, b"--to", format], options) = words.split_at(words.len().min(4)) else { return usage() };
+    let skips_modules = match options {
+        [] | [b"--rdb-skip-module-data", b"no"] => false,
+        [b"--rdb-skip-module-data", b"yes"] => true,
+        _ => return usage(),
+    };
+    let format = match *format {
+        b"redis-7.0" => RdbWriteFormat::Redis70,
+        b"redis-7.4" => RdbWriteFormat::Redis74,
+        b"valkey-9" => RdbWriteFormat::Valkey9,
+        _ => return usage(),
+    };
+    let (from, to) = (dir.join(path_of(from)), dir.join(path_of(to)));
+    Launch::ConvertSnapshot(ConvertOrder { from, to, format, skips_modules })
 }
 
 fn load(mut args: &[&[u8]], host: &mut Host<'_>) -> Result<Config, FatalConfigError> {
@@ -205,6 +246,7 @@ Usage: braid-server [/path/to/redis.conf] [options] [-]
        braid-server [/path/to/redis.conf] [options] --check-config
        braid-server --check-rdb <file>
        braid-server --check-aof [--fix | --truncate-to-timestamp <seconds>] <file>
+       braid-server --convert-rdb <file> <new file> --to <format> [--rdb-skip-module-data yes]
        braid-server -v or --version
        braid-server -h or --help
 
@@ -220,6 +262,9 @@ With '-' as the last argument, more configuration is read from the standard inpu
                         With --fix, ask whether to cut it there. With --truncate-to-timestamp, cut off what
                         was written after a time, in seconds since 1970 (see aof-timestamp-enabled).
                         No server may write to the file meanwhile.
+  --convert-rdb <file> <new file> --to <format>
+                        Write a snapshot of Redis or Valkey again as redis-7.0, redis-7.4 or valkey-9 reads it,
+                        and end: with code 0, or 1 and what is wrong, and where. No file is overwritten.
 
 Started as redis-check-rdb or redis-check-aof, the program does what these do.
 
@@ -385,6 +430,16 @@ mod tests {
     fn a_snapshot_to_check_is_named() {
         assert_eq!(run(&["--check-rdb", "a.rdb"], ""), Launch::CheckSnapshot("/a.rdb".into()));
         assert!(refused(&["--check-rdb"]).starts_with("Usage:"));
+        let order = |format, skips_modules| {
+            let (from, to) = ("/a".into(), "/b".into());
+            Launch::ConvertSnapshot(ConvertOrder { from, to, format, skips_modules })
+        };
+        let words = ["--convert-rdb", "a", "b", "--to", "valkey-9", "--rdb-skip-module-data", "yes"];
+        assert_eq!(run(&words, ""), order(RdbWriteFormat::Valkey9, true));
+        assert_eq!(run(&words[..5], ""), order(RdbWriteFormat::Valkey9, false));
+        for wrong in [&words[..4], &words[..6], &["--convert-rdb", "a", "b", "--to", "auto"]] {
+            assert!(refused(wrong).starts_with("Usage:"));
+        }
     }
 
     #[test]

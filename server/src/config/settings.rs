@@ -119,6 +119,21 @@ words! {
 }
 
 words! {
+    /// The program whose format snapshots and payloads have.
+    pub enum RdbWriteFormat {
+        /// Redis 7.0, or 7.4 if fields of hashes have deadlines.
+        #[default]
+        Auto = "auto",
+        /// Redis 7.0. Deadlines of fields are refused.
+        Redis70 = "redis-7.0",
+        /// Redis 7.4.
+        Redis74 = "redis-7.4",
+        /// Valkey 9.
+        Valkey9 = "valkey-9",
+    }
+}
+
+words! {
     /// The time at which the AOF is synced.
     pub enum AppendFsync {
         /// Once a second.

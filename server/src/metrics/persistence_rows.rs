@@ -69,6 +69,11 @@ pub const PERSISTENCE: &[Metric] = &[
     fixed("rdb_last_cow_size", "0"),
     figure("rdb_last_load_keys_expired", |now| now.server.loading.last().1.into()),
     figure("rdb_last_load_keys_loaded", |now| now.server.loading.last().0.into()),
+    figure("rdb_last_load_module_data_skipped", |now| now.server.loading.module_data_skipped().into()).shown(
+        Gauge,
+        "braid_rdb_last_load_module_data_skipped",
+        "Values, records and metadata of modules that the last loading left out.",
+    ),
     figure("aof_enabled", |now| now.config.appendonly.into()).shown(
         Gauge,
         "redis_aof_enabled",

@@ -21,9 +21,22 @@ struct Contents {
     n_libraries: u64,
     /// Keys without a value, which are not loaded.
     n_empty: u64,
+    is_of_valkey: bool,
+    modules: ModuleData,
     databases: BTreeMap<u64, Database>,
     n_bytes: u64,
     is_checked: bool,
+}
+
+/// Data of modules. A server that loads the file refuses it, or leaves it out.
+#[derive(Default)]
+struct ModuleData {
+    /// The numbers of keys with a value, by module.
+    values: BTreeMap<String, u64>,
+    /// Records that are not about a key and hold more than numbers.
+    records: Vec<String>,
+    /// Keys about which modules keep something.
+    n_metadata: u64,
 }
 
 /// The contents of a database.
@@ -56,7 +69,9 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
     let router = Router::new(KeyHasher::random(), 0, HashTags::Honoured);
     let (keyspace, _) = Keyspace::new(router, 1);
     let mut reader = SnapshotReader::new(file, Some(n_bytes), true)?;
-    let mut contents = Contents { version: reader.version(), ..Contents::default() };
+    reader.skip_modules();
+    let (version, is_of_valkey) = (reader.version(), reader.is_of_valkey());
+    let mut contents = Contents { version, is_of_valkey, ..Contents::default() };
     let mut db = 0;
     loop {
         match reader.next_item()? {
@@ -65,7 +80,9 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
                 contents.facts.push((name.escape_ascii().to_string(), value.escape_ascii().to_string()));
             }
             Item::Library(_) => contents.n_libraries += 1,
-            Item::Sizes(..) | Item::Other => {}
+            Item::Sizes(..) | Item::Other | Item::ModuleRecord { is_empty: true, .. } => {}
+            Item::ModuleRecord { module, .. } => contents.modules.records.push(module),
+            Item::ModuleValue { module, .. } => *contents.modules.values.entry(module).or_default() += 1,
             Item::Entry(entry) => {
                 // At time zero nothing has expired.
                 let made = entry.build(&keyspace, Millis(0), None).map_err(|malformed| FileError {
@@ -85,6 +102,7 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
                 database.n_value_bytes += entry.n_value_bytes() as u64;
             }
             Item::End { is_checked } => {
+                contents.modules.n_metadata = reader.n_metadata();
                 return Ok(Contents { n_bytes: reader.offset(), is_checked, ..contents });
             }
         }
@@ -93,8 +111,9 @@ fn contents(file: File, n_bytes: u64, now: Millis) -> Result<Contents, FileError
 
 impl Contents {
     fn report(&self, path: &Path) -> String {
-        let mut text =
-            format!("{} is valid: RDB version {}, {} bytes", path.display(), self.version, self.n_bytes);
+        let whose = if self.is_of_valkey { " of Valkey" } else { "" };
+        let (path, version) = (path.display(), self.version);
+        let mut text = format!("{path} is valid: RDB version {version}{whose}, {} bytes", self.n_bytes);
         text.push_str(if self.is_checked { ", checksum right\n" } else { ", no checksum\n" });
         // Writing to a String cannot fail.
         for (name, value) in &self.facts {
@@ -104,6 +123,7 @@ impl Contents {
         if self.n_empty > 0 {
             let _ = writeln!(text, "  keys with nothing in them, which are skipped: {}", self.n_empty);
         }
+        self.modules.report(&mut text);
         for (db, database) in &self.databases {
             let n_keys: u64 = database.n_by_type.values().sum();
             let _ = writeln!(
@@ -117,5 +137,25 @@ impl Contents {
         }
         text.pop();
         text
+    }
+}
+
+impl ModuleData {
+    fn report(&self, text: &mut String) {
+        let Self { values, records, n_metadata } = self;
+        if values.is_empty() && records.is_empty() && *n_metadata == 0 {
+            return;
+        }
+        let advice = "refused, or left out with 'rdb-skip-module-data yes'";
+        let _ = writeln!(text, "  data of modules, which is {advice}:");
+        for (module, n) in values {
+            let _ = writeln!(text, "    {module}: {n} keys");
+        }
+        for module in records {
+            let _ = writeln!(text, "    {module}: a record");
+        }
+        if *n_metadata > 0 {
+            let _ = writeln!(text, "    metadata of {n_metadata} keys");
+        }
     }
 }

@@ -16,7 +16,7 @@ use braid_journal::{
     manifest::{Manifest, Part},
     reader::Broken,
 };
-use braid_storage::entry::time::Millis;
+use braid_storage::{entry::time::Millis, rdb};
 
 use super::check::snapshot_bytes;
 use crate::config::{AofOrder, AofWork};
@@ -298,7 +298,7 @@ fn head(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn is_snapshot(path: &Path) -> Result<bool, String> {
-    Ok(head(path)?.starts_with(b"REDIS"))
+    Ok(rdb::file::is_snapshot(&head(path)?))
 }
 
 /// Reads a file as a manifest, if it is one. Its name or its first line without a comment shows that.

@@ -2,12 +2,23 @@
 
 use std::io::{self, Write};
 
-use braid_storage::rdb::file::SnapshotWriter;
+use braid_storage::rdb::{WriteFormat, file::SnapshotWriter};
 
 use crate::{
-    config::REDIS_VERSION,
+    config::{REDIS_VERSION, RdbWriteFormat},
     shared::{memory::Memory, server::Server},
 };
+
+impl From<RdbWriteFormat> for WriteFormat {
+    fn from(format: RdbWriteFormat) -> Self {
+        match format {
+            RdbWriteFormat::Auto => WriteFormat::Auto,
+            RdbWriteFormat::Redis70 => WriteFormat::Redis70,
+            RdbWriteFormat::Redis74 => WriteFormat::Redis74,
+            RdbWriteFormat::Valkey9 => WriteFormat::Valkey9,
+        }
+    }
+}
 
 /// The intended use of a file.
 #[derive(Clone, Copy)]

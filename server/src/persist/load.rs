@@ -11,6 +11,7 @@
 //! contents.
 
 use std::{
+    collections::HashSet,
     fmt,
     fs::File,
     io,
@@ -62,6 +63,9 @@ const BUILDERS_MAX: usize = 8;
 
 /// The most keys without a value that are reported one by one. Further ones are only counted.
 const EMPTY_TOLD_MAX: u64 = 10;
+
+/// The most keys with values of modules that are reported one by one. Further ones are only counted.
+const MODULES_TOLD_MAX: u64 = 10;
 
 /// Bytes after which progress is noted.
 const NOTED_EVERY_BYTES: u64 = 2 << 20;
@@ -139,6 +143,8 @@ pub struct Loaded {
     pub n_expired: u64,
     /// Keys without a value, which were left out, too.
     pub n_empty: u64,
+    /// Values, records and metadata of modules that were left out.
+    pub n_modules: u64,
     /// The length of the file in bytes.
     pub n_bytes: u64,
 }
@@ -152,6 +158,12 @@ impl Loaded {
             self.n_expired,
             self.n_empty
         );
+        if self.n_modules > 0 {
+            warning!(
+                "Data of modules was left out {} times, as 'rdb-skip-module-data yes' says. The next snapshot will be without it",
+                self.n_modules
+            );
+        }
     }
 
     /// Replaces all present data with the loaded data. All shards are held.
@@ -215,15 +227,17 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
             given_back,
             libraries,
             n_expired: 0,
+            modules: SkippedModules::default(),
             so_far: None,
         };
         let read = reading.run(file, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
+        let n_modules = reading.modules.n;
         // The builders end when the senders of batches are dropped.
         drop(reading);
         let built: Vec<_> =
             builders.into_iter().map(|builder| builder.join().expect("a builder does not panic")).collect();
-        Ok((read.map(|n_bytes| (libraries, n_expired, n_bytes)), built))
+        Ok((read.map(|n_bytes| (libraries, n_expired, n_modules, n_bytes)), built))
     })
     .map_err(failed)?;
     let whys = read.as_ref().err().into_iter().chain(built.iter().filter_map(|built| built.as_ref().err()));
@@ -233,11 +247,11 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
         let first = wrong.min_by_key(|why| (matches!(why, Why::Stopped), why.offset()));
         return Err(failed(first.expect("there is one")));
     }
-    let (libraries, n_expired, n_bytes) = read.map_err(failed)?;
+    let (libraries, n_expired, n_modules, n_bytes) = read.map_err(failed)?;
     let tallies = built.into_iter().flatten();
     let (n_keys, n_over) = tallies.fold((0, 0), |sum, tally| (sum.0 + tally.n_keys, sum.1 + tally.n_over));
     let n_empty = n_empty.into_inner();
-    Ok(Loaded { shards, libraries, n_keys, n_expired: n_expired + n_over, n_empty, n_bytes })
+    Ok(Loaded { shards, libraries, n_keys, n_expired: n_expired + n_over, n_empty, n_modules, n_bytes })
 }
 
 /// Entries of one builder's shards.
@@ -290,16 +304,20 @@ struct Reading<'s> {
     given_back: Receiver<EntryBatch>,
     libraries: Vec<Vec<u8>>,
     n_expired: u64,
+    modules: SkippedModules,
     /// The parts of the present value that are built.
     so_far: Option<Unfinished>,
 }
 
 impl Reading<'_> {
     fn run(&mut self, file: File, total: Option<u64>) -> Result<u64, Why> {
-        let checks =
-            self.server.config.load().rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
+        let config = self.server.config.load();
+        let checks = config.rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
         let mut reader = SnapshotReader::new(file, total, checks)?;
         reader.divide();
+        if config.rdb_skip_module_data {
+            reader.skip_modules();
+        }
         let (mut db, mut noted, mut every_second) = (Db(0), 0, EverySecond::default());
         loop {
             let offset = reader.offset();
@@ -313,8 +331,11 @@ impl Reading<'_> {
                 Item::Aux(name, value) => note_fact(&name, &value, self.now),
                 Item::Library(code) => self.libraries.push(code.into_owned()),
                 Item::Sizes(..) | Item::Other => {}
+                Item::ModuleRecord { module, is_empty } => self.modules.note_record(module, is_empty),
+                Item::ModuleValue { key, module } => self.modules.note_value(&key, &module),
                 Item::End { .. } => {
                     self.outlets.iter_mut().try_for_each(Outlet::send)?;
+                    self.modules.n += reader.n_metadata();
                     return Ok(reader.offset());
                 }
             }
@@ -396,6 +417,33 @@ impl Outlet {
     /// Sends the batch to the builder. A builder that is gone has found an error and reports it itself.
     fn send(&mut self) -> Result<(), Why> {
         self.to.send(std::mem::take(&mut self.batch)).map_err(|_| Why::Stopped)
+    }
+}
+
+/// Data of modules that is left out.
+#[derive(Default)]
+struct SkippedModules {
+    /// The number of values and of records with contents.
+    n: u64,
+    /// The modules whose records were told.
+    told: HashSet<String>,
+}
+
+impl SkippedModules {
+    fn note_record(&mut self, module: String, is_empty: bool) {
+        self.n += u64::from(!is_empty);
+        if !self.told.contains(&module) {
+            let what = if is_empty { "an empty record" } else { "a record" };
+            notice!("The file has {what} of the module '{module}', which is left out");
+            self.told.insert(module);
+        }
+    }
+
+    fn note_value(&mut self, key: &[u8], module: &str) {
+        self.n += 1;
+        if self.n <= MODULES_TOLD_MAX {
+            warning!("The key '{}' is left out: it holds data of the module '{module}'", log::shown(key));
+        }
     }
 }
 
@@ -497,6 +545,7 @@ impl Builder<'_> {
                 value,
                 apart: &[],
                 is_part: false,
+                n_left: 0,
                 offset,
             };
             let made = self.making.build(&raw, None)?;

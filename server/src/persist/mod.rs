@@ -2,6 +2,7 @@
 
 mod check;
 mod check_aof;
+mod convert;
 mod entries_writer;
 mod heading;
 pub mod litter;
@@ -9,6 +10,7 @@ mod load;
 
 pub use check::check;
 pub use check_aof::check_aof;
+pub use convert::{Progress, convert};
 pub use entries_writer::{CommandsWriter, EntriesWriter};
 pub use heading::{Purpose, write_facts};
 pub use load::{LoadError, Loaded, load};

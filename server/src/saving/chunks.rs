@@ -186,7 +186,7 @@ impl Chunk {
             if name.eq_ignore_ascii_case(b"multi") || name.eq_ignore_ascii_case(b"exec") {
                 continue;
             }
-            let Found::Command(command) = TABLE.find(words) else {
+            let Found::Command(command) = TABLE.find_logged(words) else {
                 let name = String::from_utf8_lossy(name).into_owned();
                 return Err(format!("Unknown command '{name}' reading the append only file"));
             };

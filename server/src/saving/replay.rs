@@ -25,6 +25,7 @@ use braid_storage::{
     entry::{db::Db, time::Millis},
     keyspace::shard::saving::Form,
     observers::record,
+    rdb,
     sync::coordinator::{Held, Worker},
 };
 
@@ -353,7 +354,7 @@ impl<'w> Replay<'w> {
         while self.crew.worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
             thread::sleep(Duration::from_millis(1));
         }
-        self.server.loading.note_loaded(loaded.n_keys, 0);
+        self.server.loading.note_loaded(loaded.n_keys, 0, loaded.n_modules);
         Ok(loaded.n_bytes)
     }
 
@@ -450,10 +451,11 @@ fn cut(path: &Path, n_bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Bytes that tell a snapshot from commands.
+const HEAD_BYTES: u64 = 8;
+
 fn is_snapshot(path: &Path) -> io::Result<bool> {
-    let mut magic = [0; 5];
-    match open_regular(path)?.read_exact(&mut magic) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        read => read.map(|()| &magic == b"REDIS"),
-    }
+    let mut head = Vec::new();
+    open_regular(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok(rdb::file::is_snapshot(&head))
 }

@@ -111,6 +111,7 @@ pub(super) fn begin_snapshot<W: Write>(
     server: &Server,
 ) -> io::Result<SnapshotWriter<W>> {
     let options = SnapshotOptions {
+        format: config.rdb_write_format.into(),
         has_field_deadlines,
         checksum: config.rdbchecksum,
         compress: config.rdbcompression,

@@ -28,6 +28,7 @@ pub struct Loading {
     /// The figures of the last loading.
     keys_loaded: AtomicU64,
     keys_expired: AtomicU64,
+    module_data_skipped: AtomicU64,
     /// Shares of the work for threads that wait for heavy work.
     shares: SegQueue<Share>,
 }
@@ -126,10 +127,17 @@ impl Loading {
         self.loaded_bytes.store(loaded_bytes, Ordering::Relaxed);
     }
 
-    /// Records how many keys were loaded, and how many others had expired.
-    pub fn note_loaded(&self, n_keys: u64, n_expired: u64) {
+    /// Records how many keys were loaded, how many others had expired, and how much data of modules was left
+    /// out.
+    pub fn note_loaded(&self, n_keys: u64, n_expired: u64, n_modules: u64) {
+        self.module_data_skipped.store(n_modules, Ordering::Relaxed);
         self.keys_loaded.store(n_keys, Ordering::Relaxed);
         self.keys_expired.store(n_expired, Ordering::Relaxed);
+    }
+
+    /// The number of values, records and metadata of modules that the last loading left out.
+    pub fn module_data_skipped(&self) -> u64 {
+        self.module_data_skipped.load(Ordering::Relaxed)
     }
 
     /// The number of keys loaded last, and of others that had expired.

@@ -16,6 +16,7 @@ mod command_rows;
 mod crash;
 mod databases;
 mod deadlines;
+mod dialects;
 mod differential;
 mod digests;
 mod disk_faults;

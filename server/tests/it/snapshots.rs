@@ -20,7 +20,10 @@ use braid_storage::{
         db::Db,
         time::{Deadline, Millis},
     },
-    rdb::file::{SnapshotOptions, SnapshotWriter, encode_entry},
+    rdb::{
+        WriteFormat,
+        file::{SnapshotOptions, SnapshotWriter, encode_entry},
+    },
 };
 
 /// A directory of a test, removed at its end.
@@ -200,7 +203,8 @@ fn our_files_are_loaded_by_redis() {
     let n = fill(&mut braid);
     for options in [(true, true), (false, true), (true, false)] {
         let (checksum, compress) = options;
-        let options = SnapshotOptions { has_field_deadlines: false, checksum, compress };
+        let options =
+            SnapshotOptions { format: WriteFormat::Auto, has_field_deadlines: false, checksum, compress };
         let mut writer = SnapshotWriter::new(Vec::new(), options);
         writer.aux(b"redis-ver", b"7.4.0").unwrap();
         writer
@@ -227,7 +231,12 @@ fn our_files_are_loaded_by_redis() {
 
 /// Returns a file with entries of strings, each in a database.
 fn strings(entries: &[(u32, &str, Option<u64>)]) -> Vec<u8> {
-    let options = SnapshotOptions { has_field_deadlines: false, checksum: true, compress: true };
+    let options = SnapshotOptions {
+        format: WriteFormat::Auto,
+        has_field_deadlines: false,
+        checksum: true,
+        compress: true,
+    };
     let mut writer = SnapshotWriter::new(Vec::new(), options);
     for &(db, key, deadline) in entries {
         writer.select(Db(db)).unwrap();

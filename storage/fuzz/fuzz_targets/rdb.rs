@@ -83,7 +83,17 @@ fn of_stream(stream: &Stream) -> Vec<String> {
     all
 }
 
+/// The versions of payloads: Redis's and Valkey's, in which numbers of types differ.
+const VERSIONS: [(u16, rdb::WriteFormat); 2] =
+    [(12, rdb::WriteFormat::Redis74), (80, rdb::WriteFormat::Valkey9)];
+
 fuzz_target!(|value: &[u8]| {
+    for (version, format) in VERSIONS {
+        try_version(value, version, format);
+    }
+});
+
+fn try_version(value: &[u8], version: u16, format: rdb::WriteFormat) {
     let router = Router::new(KeyHasher::with_key(1, 2), 0, HashTags::Ignored);
     let (keyspace, mut shards) = Keyspace::new(router, 1);
     let thresholds = keyspace.thresholds();
@@ -94,17 +104,19 @@ fuzz_target!(|value: &[u8]| {
     let key = Key { bytes: b"k", routed: router.route(b"k") };
     let restore = |payload: &[u8]| rdb::restore(payload, &key, &keyspace, NOW, rdb::Checksums::Compared);
     let mut payload = value.to_vec();
-    rdb::add_footer(&mut payload, 12);
+    rdb::add_footer(&mut payload, version);
     let Ok(Some(entry)) = restore(&payload) else { return };
     let shard = &mut shards[0];
     shard.start();
     shard.begin(Db(0), NOW);
     let mut held = |entry: EntryBox| {
         shard.put(&key, entry, Event::Made);
-        (contents(shard, &key), rdb::dump(shard.read(&key).expect("it is there"), NOW))
+        let entry = shard.read(&key).expect("it is there");
+        let again = rdb::dump_in(format, entry, NOW).expect("the format has all values");
+        (contents(shard, &key), again)
     };
     let (before, again) = held(entry);
     let back = restore(&again).expect("what was dumped is restored").expect("nothing in it has expired");
     let (after, _) = held(back);
     assert_eq!(before, after);
-});
+}

@@ -25,11 +25,30 @@ pub(super) mod types {
     pub const SET_LISTPACK: u8 = 20;
     pub const STREAM_3: u8 = 21;
     /// The release candidates of Redis 7.4 wrote hashes whose fields have deadlines in these two ways.
-    /// (Valkey has another type 22, but its version is refused.)
+    /// Valkey's number 22 is [another type](HASH_OF_VALKEY).
     pub const HASH_WITH_DEADLINES_EARLY: u8 = 22;
     pub const HASH_TRIPLES_EARLY: u8 = 23;
     pub const HASH_WITH_DEADLINES: u8 = 24;
     pub const HASH_TRIPLES: u8 = 25;
+    /// Streams with what Redis 8.6 keeps of idempotent producers, and those of 8.8, in which groups also have
+    /// entries that were handed back (XNACK).
+    pub const STREAM_4: u8 = 26;
+    pub const STREAM_5: u8 = 27;
+    /// Arrays, of Redis 8.8. They are not supported.
+    pub const ARRAY: u8 = 28;
+    /// Hashes of Redis 8.10 whose fields are named by a template: with the template, which DUMP writes, and
+    /// with its number, which a file has. Their values are packed or not.
+    pub const HASH_BY_TEMPLATE_PACKED: u8 = 29;
+    pub const HASH_OF_TEMPLATE_PACKED: u8 = 30;
+    pub const HASH_BY_TEMPLATE: u8 = 31;
+    pub const HASH_OF_TEMPLATE: u8 = 32;
+    /// Rate limiters, of Redis 8.8. They are not supported.
+    pub const RATE_LIMITER: u8 = 33;
+
+    /// The number that Valkey 9 gives to its hashes whose fields have deadlines.
+    pub const HASH_OF_VALKEY_STATED: u8 = 22;
+    /// The number that stands for that type here. It stands in no file.
+    pub const HASH_OF_VALKEY: u8 = 200;
 
     /// The types whose values begin with elements one after the other, so that any number of them can be read
     /// first.
@@ -41,16 +60,25 @@ pub(super) mod types {
         HASH,
         HASH_WITH_DEADLINES,
         HASH_WITH_DEADLINES_EARLY,
+        HASH_OF_VALKEY,
         SORTED_SET,
         SORTED_SET_OF_TEXTS,
         STREAM,
         STREAM_2,
         STREAM_3,
+        STREAM_4,
+        STREAM_5,
     ];
 }
 
 /// The codes that stand in place of a type in a whole file.
 pub(super) mod opcode {
+    /// The names of a template's fields, from Redis 8.10.
+    pub const HASH_TEMPLATE: u8 = 242;
+    /// In Redis, what modules keep about the next key, since 8.6.
+    pub const KEY_METADATA: u8 = 243;
+    /// In Valkey, slots of a cluster that arrive from another node, since 9.0.
+    pub const SLOT_IMPORT: u8 = 243;
     /// The contents of a slot of a cluster, from Redis 7.4 and later.
     pub const SLOT_INFO: u8 = 244;
     pub const LIBRARY: u8 = 245;
@@ -71,6 +99,11 @@ pub(super) mod opcode {
 pub(super) mod module {
     /// The end of the data.
     pub const END: u64 = 0;
+    pub const SIGNED: u64 = 1;
+    pub const UNSIGNED: u64 = 2;
+    pub const FLOAT: u64 = 3;
+    pub const DOUBLE: u64 = 4;
+    pub const STRING: u64 = 5;
 }
 
 /// How a piece of a list is stored: as one long element, or as packed ones.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! REDIS | version, four digits | record* | 0xff | checksum u64, little-endian
+//! VALKEY | version, three digits | the same
 //! record: an opcode and what belongs to it, or an entry
 //! entry:  (deadline | idle | frequency)* | type u8 | key | value
 //! ```
@@ -10,6 +11,7 @@
 //! apart into entries that are not built yet, and [`RawEntry::build`] builds one, on any thread. The checksum
 //! is Redis's CRC-64 of all before it, or 0 if none was kept.
 
+mod conversion;
 mod raw_entry;
 mod snapshot_reader;
 mod snapshot_writer;
@@ -23,11 +25,16 @@ pub use self::{
 /// The bytes with which a file begins.
 const MAGIC: &[u8; 5] = b"REDIS";
 
-/// Bytes of the magic and the version.
-const HEADER_BYTES: usize = MAGIC.len() + 4;
+/// The bytes with which a file of Valkey 9 begins.
+const MAGIC_OF_VALKEY: &[u8; 6] = b"VALKEY";
+
+/// Bytes of the magic and the version, whichever of the two it is.
+const HEADER_BYTES: usize = 9;
+
+/// Whether a file that begins so is a snapshot, and not commands.
+pub fn is_snapshot(head: &[u8]) -> bool {
+    head.starts_with(MAGIC) || head.starts_with(MAGIC_OF_VALKEY)
+}
 
 /// The first version with a checksum.
 const VERSION_WITH_CHECKSUM: u16 = 5;
-
-/// The version of Valkey 9. Below it Valkey writes Redis's 11.
-const VERSION_OF_VALKEY: u16 = 80;

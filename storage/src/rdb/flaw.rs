@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::dialect::UnknownType;
+
 /// The reason why a payload or a value was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
@@ -26,7 +28,7 @@ pub enum Flaw {
         computed: u64,
     },
     /// It has a type that is not supported.
-    Type(u8),
+    Type(UnknownType),
     /// A length, a string or a number is cut off or invalid.
     Part,
     /// A packed value is inconsistent, or has twice a part that may be there once. Redis's words for its
@@ -63,7 +65,7 @@ impl fmt::Display for Flaw {
             Flaw::Checksum { stated, computed } => {
                 write!(f, "the checksum is {stated:016x} and ought to be {computed:016x}")
             }
-            Flaw::Type(number) => write!(f, "values of type {number} are not known to this version"),
+            Flaw::Type(unknown) => write!(f, "{unknown}"),
             Flaw::Part => write!(f, "a length, a string or a number is cut off or not well formed"),
             Flaw::Packed(what) => write!(f, "{what} integrity check failed"),
             Flaw::Twice(what) => write!(f, "Duplicate {what} detected"),

@@ -6,6 +6,7 @@ use super::{
     reader::{self, Reader},
     value_builder::{Made, Making},
     walk::{self, Stop, ValueParts},
+    write_format::Whole,
     writer, zipmap,
 };
 use crate::{
@@ -36,7 +37,11 @@ pub const TYPES: &[u8] = &[
     types::HASH_TRIPLES,
     types::HASH_WITH_DEADLINES_EARLY,
     types::HASH_TRIPLES_EARLY,
+    types::HASH_OF_VALKEY,
 ];
+
+/// Stands in Valkey's hashes for the deadline of a field that has none.
+pub(super) const NO_DEADLINE: i64 = -1;
 
 /// Writes the type and the value. Fields whose deadline has passed are left out.
 pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
@@ -75,6 +80,91 @@ fn hash_with_deadlines(out: &mut Vec<u8>, hash: HashRef<'_>, first: Deadline) {
     }
 }
 
+/// Calls `each` with every field of a hash with deadlines, however it is written: name, value and deadline in
+/// milliseconds, or 0 for none.
+fn each_field(value_type: u8, from: &mut Reader<'_>, mut each: impl FnMut(&[u8], &[u8], u64)) -> Option<()> {
+    if value_type == types::HASH_OF_VALKEY {
+        return from.repeated(|from| {
+            let (name, value, deadline) = (from.string()?, from.string()?, i64::from_le_bytes(from.array()?));
+            match deadline {
+                NO_DEADLINE => each(&name, &value, 0),
+                // Zero would stand for none, and both have passed long ago.
+                _ => match u64::try_from(deadline) {
+                    Ok(deadline @ ..=FIELD_DEADLINE_MAX) => each(&name, &value, deadline.max(1)),
+                    _ => return from.refuse(Flaw::Deadline),
+                },
+            }
+            Some(())
+        });
+    }
+    let is_early = matches!(value_type, types::HASH_WITH_DEADLINES_EARLY | types::HASH_TRIPLES_EARLY);
+    let first = if is_early { 1 } else { from.time()?.0 };
+    if matches!(value_type, types::HASH_TRIPLES | types::HASH_TRIPLES_EARLY) {
+        return from.string_as(Flaw::Packed("Hash listpack"), |packed| {
+            each_triple(&packed, |name, value, deadline| {
+                each(name, value, deadline);
+                (deadline <= FIELD_DEADLINE_MAX).then_some(())
+            })
+        });
+    }
+    from.repeated(|from| {
+        let deadline = deadline_from(first, from.len()?);
+        let Some(deadline) = deadline else { return from.refuse(Flaw::Deadline) };
+        let (name, value) = (from.string()?, from.string()?);
+        each(&name, &value, deadline);
+        Some(())
+    })
+}
+
+/// The deadline that is written as a distance from the first, and one more; 0 stands for none.
+fn deadline_from(first: u64, distance: u64) -> Option<u64> {
+    match distance {
+        0 => Some(0),
+        later => first.checked_add(later - 1).filter(|&deadline| deadline <= FIELD_DEADLINE_MAX),
+    }
+}
+
+/// Writes a hash with deadlines as Valkey does. Returns the type.
+pub fn rewrite_for_valkey(out: &mut Vec<u8>, value_type: u8, from: &mut Reader<'_>) -> Option<u8> {
+    let (mut fields, mut n) = (Vec::new(), 0);
+    each_field(value_type, from, |name, value, deadline| {
+        n += 1;
+        writer::string(&mut fields, name);
+        writer::string(&mut fields, value);
+        let deadline = if deadline == 0 { NO_DEADLINE } else { deadline as i64 };
+        fields.extend_from_slice(&deadline.to_le_bytes());
+    })?;
+    writer::number_of(out, n);
+    out.extend_from_slice(&fields);
+    Some(types::HASH_OF_VALKEY)
+}
+
+/// Writes a hash with deadlines as Redis does. Returns the type.
+pub fn rewrite_for_redis(
+    out: &mut Vec<u8>,
+    value_type: u8,
+    from: &mut Reader<'_>,
+    whole: Whole,
+) -> Option<u8> {
+    let mut fields = Vec::new();
+    each_field(value_type, from, |name, value, deadline| {
+        fields.push((name.to_vec(), value.to_vec(), deadline));
+    })?;
+    let first = match whole {
+        Whole::Yes => fields.iter().map(|field| field.2).filter(|&deadline| deadline > 0).min().unwrap_or(1),
+        // The first of all is not known yet, and must be the same for all parts.
+        Whole::Part => 1,
+    };
+    out.extend_from_slice(&first.to_le_bytes());
+    writer::number_of(out, fields.len());
+    for (name, value, deadline) in fields {
+        writer::len(out, if deadline == 0 { 0 } else { deadline - first + 1 });
+        writer::string(out, &name);
+        writer::string(out, &value);
+    }
+    Some(types::HASH_WITH_DEADLINES)
+}
+
 /// Walks over a value of one of the [`TYPES`].
 pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
     if matches!(value_type, types::HASH_WITH_DEADLINES | types::HASH_TRIPLES) {
@@ -87,6 +177,11 @@ pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
             parts.string()?;
             parts.string()
         }),
+        types::HASH_OF_VALKEY => walk::repeated(parts, |parts| {
+            parts.string()?;
+            parts.string()?;
+            parts.bytes(size_of::<i64>())
+        }),
         _ => parts.string(),
     }
 }
@@ -97,6 +192,7 @@ pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Optio
         types::HASH | types::HASH_ZIPMAP | types::HASH_ZIPLIST | types::HASH_LISTPACK => {
             fill_hash(hash, value_type, from)
         }
+        types::HASH_OF_VALKEY => fill_hash_of_valkey(hash, from),
         _ => fill_hash_with_deadlines(hash, value_type, from),
     };
     making.make_then(fill, |hash| {
@@ -121,6 +217,23 @@ fn fill_hash(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> O
     }
 }
 
+/// Valkey writes each field with its deadline in milliseconds, or [`NO_DEADLINE`].
+fn fill_hash_of_valkey(hash: &mut HashMut<'_>, from: &mut Reader<'_>) -> Option<()> {
+    hash.admit_deadlines();
+    from.repeated(|from| {
+        let (name, value) = (from.string()?, from.string()?);
+        let expiry = match i64::from_le_bytes(from.array()?) {
+            NO_DEADLINE => Expiry::Clear,
+            deadline => match u64::try_from(deadline) {
+                Ok(deadline @ ..=FIELD_DEADLINE_MAX) => Expiry::At(Deadline::at(deadline)),
+                _ => return from.refuse(Flaw::Deadline),
+            },
+        };
+        let set = hash.set(&name, &value, expiry);
+        from.require(matches!(set, Inserted::New), TWICE)
+    })
+}
+
 /// Early types have no first deadline in front, and write the deadlines themselves.
 fn fill_hash_with_deadlines(hash: &mut HashMut<'_>, value_type: u8, from: &mut Reader<'_>) -> Option<()> {
     hash.admit_deadlines();
@@ -138,13 +251,8 @@ fn fill_hash_with_deadlines(hash: &mut HashMut<'_>, value_type: u8, from: &mut R
         return from.string_as(Flaw::Packed("Hash listpack"), |packed| each_triple(&packed, set));
     }
     from.repeated(|from| {
-        let deadline = match from.len()? {
-            0 => 0,
-            later => match first.checked_add(later - 1).filter(|&deadline| deadline <= FIELD_DEADLINE_MAX) {
-                Some(deadline) => deadline,
-                None => return from.refuse(Flaw::Deadline),
-            },
-        };
+        let deadline = deadline_from(first, from.len()?);
+        let Some(deadline) = deadline else { return from.refuse(Flaw::Deadline) };
         let (name, value) = (from.string()?, from.string()?);
         set(&name, &value, deadline).or_else(|| from.refuse(TWICE))
     })

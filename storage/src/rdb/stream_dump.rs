@@ -11,7 +11,17 @@
 //! Numbers are lengths, times 64 bits, and identities of nodes and pending entries two numbers of 64 bits
 //! with the highest byte first. A pending entry is written twice: for its group in full, and for its consumer
 //! by its identity. Redis 5 wrote neither the numbers after `last` among the entries nor the number of
-//! entries that a group has read. Only Redis 7.2 writes when consumers were active.
+//! entries that a group has read. Only Redis since 7.2 writes when consumers were active.
+//!
+//! Redis 8.6 adds what it knows of idempotent producers (XADD IDMP) after the groups. It is read over, since
+//! nothing here asks for it:
+//!
+//! ```text
+//! producers seconds | most | n | (name | n | (name of an entry | identity) × n) × n | added | repeated
+//! ```
+//!
+//! Redis 8.8 adds identities to each group: of pending entries that were handed back (XNACK) and have no
+//! consumer. No entry is pending here without a consumer, so a stream with such entries is refused.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +30,7 @@ use super::{
     flaw::Flaw,
     reader::Reader,
     value_builder::{Made, Making, Unfinished},
-    walk::{self, Stop, ValueParts},
+    walk::{self, Stop, ValueParts, Walker},
     writer,
 };
 use crate::{
@@ -37,11 +47,16 @@ const UNKNOWN: u64 = u64::MAX;
 /// Stands for the time of a consumer that never was active.
 const NEVER: u64 = u64::MAX;
 
+/// The flaw of a stream in which entries are pending without a consumer.
+pub const HANDED_BACK: Flaw = Flaw::Stream(
+    "a group has pending entries without a consumer (XNACK), which are not supported: claim or acknowledge them first",
+);
+
 /// Bytes of an identity that is written as it is.
 const RAW_ID_BYTES: usize = size_of::<u128>();
 
 /// The types that are read.
-pub const TYPES: &[u8] = &[types::STREAM, types::STREAM_2, types::STREAM_3];
+pub const TYPES: &[u8] = &[types::STREAM, types::STREAM_2, types::STREAM_3, types::STREAM_4, types::STREAM_5];
 
 /// Writes the type and the value.
 pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
@@ -121,10 +136,67 @@ pub fn walk(value_type: u8, parts: &mut dyn ValueParts) -> Result<(), Stop> {
         })?;
         walk::repeated(parts, |parts| {
             parts.string()?;
-            parts.bytes(size_of::<Millis>() * if value_type == types::STREAM_3 { 2 } else { 1 })?;
+            parts.bytes(size_of::<Millis>() * if value_type >= types::STREAM_3 { 2 } else { 1 })?;
             walk::repeated(parts, |parts| parts.bytes(RAW_ID_BYTES))
-        })
-    })
+        })?;
+        if value_type >= types::STREAM_5 {
+            walk::repeated(parts, |parts| parts.bytes(RAW_ID_BYTES))?;
+        }
+        Ok(())
+    })?;
+    if value_type >= types::STREAM_4 {
+        walk::lens(parts, 2)?;
+        walk::repeated(parts, |parts| {
+            parts.string()?;
+            walk::repeated(parts, |parts| {
+                parts.string()?;
+                walk::lens(parts, 2)
+            })
+        })?;
+        walk::lens(parts, 2)?;
+    }
+    Ok(())
+}
+
+/// Writes a stream of a later type as one of an earlier, without the facts that only the later one has.
+/// Returns false if the earlier one cannot hold it.
+pub fn rewrite(out: &mut Vec<u8>, value_type: u8, value: &[u8], target: u8) -> Result<bool, Stop> {
+    let mut walker = Walker::new(value);
+    walk::strings(&mut walker, 2)?;
+    walk::lens(&mut walker, 8)?;
+    let n_groups = walker.len()?;
+    let mut copied = 0;
+    for _ in 0..n_groups {
+        walker.string()?;
+        walk::lens(&mut walker, 3)?;
+        for _ in 0..walker.len()? {
+            walker.bytes(RAW_ID_BYTES + size_of::<Millis>())?;
+            walker.len()?;
+        }
+        for _ in 0..walker.len()? {
+            walker.string()?;
+            walker.bytes(size_of::<Millis>())?;
+            if target < types::STREAM_3 {
+                out.extend_from_slice(walker.between(copied, walker.at()));
+                walker.bytes(size_of::<Millis>())?;
+                copied = walker.at();
+            } else {
+                walker.bytes(size_of::<Millis>())?;
+            }
+            for _ in 0..walker.len()? {
+                walker.bytes(RAW_ID_BYTES)?;
+            }
+        }
+        if value_type >= types::STREAM_5 {
+            out.extend_from_slice(walker.between(copied, walker.at()));
+            if walker.len()? > 0 {
+                return Ok(false);
+            }
+            copied = walker.at();
+        }
+    }
+    out.extend_from_slice(walker.between(copied, walker.at()));
+    Ok(true)
 }
 
 /// Reads a value of one of the [`TYPES`].
@@ -144,8 +216,25 @@ pub fn read(value_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Optio
         let group = read_group(value_type, &entries, from)?;
         from.require(groups.create(&name, group), Flaw::Twice("stream consumer group"))
     })?;
+    if value_type >= types::STREAM_4 {
+        pass_producers(from)?;
+    }
     let stream = Stream::of(entries, groups);
     Some(Made::Entry(EntryBox::with_object(Kind::Stream, Encoding::default(), making.key, stream, None)))
+}
+
+/// Reads over the idempotent producers.
+fn pass_producers(from: &mut Reader<'_>) -> Option<()> {
+    let (_seconds, _most) = (from.len()?, from.len()?);
+    from.repeated(|from| {
+        from.string()?;
+        from.repeated(|from| {
+            from.string()?;
+            read_id(from).map(|_| ())
+        })
+    })?;
+    let (_added, _repeated) = (from.len()?, from.len()?);
+    Some(())
 }
 
 fn read_nodes(entries: &mut Entries, from: &mut Reader<'_>) -> Option<()> {
@@ -194,6 +283,12 @@ fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Optio
         from.require(before.is_none(), Flaw::Twice("pending stream entry"))
     })?;
     from.repeated(|from| read_consumer(value_type, &mut group, &mut unowned, from))?;
+    if value_type >= types::STREAM_5 {
+        from.repeated(|from| {
+            let _id: [u8; RAW_ID_BYTES] = from.array()?;
+            from.refuse(HANDED_BACK)
+        })?;
+    }
     from.require(unowned.is_empty(), Flaw::Stream("a pending stream entry has no consumer"))?;
     Some(group)
 }
@@ -207,7 +302,7 @@ fn read_consumer(
 ) -> Option<()> {
     let (name, seen_at) = (from.string()?, from.time()?);
     // Before there were two times, a consumer that was seen counted as active.
-    let active_at = if value_type == types::STREAM_3 { from.time()? } else { seen_at };
+    let active_at = if value_type >= types::STREAM_3 { from.time()? } else { seen_at };
     let Some(number) = group.create_consumer(&name, seen_at) else {
         return from.refuse(Flaw::Twice("stream consumer"));
     };

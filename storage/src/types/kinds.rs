@@ -9,8 +9,8 @@ use crate::{
         time::{Deadline, Millis},
     },
     rdb::{
-        Flaw, Made, Making, Reader, Stop, ValueParts, hash_dump, list_dump, set_dump, sorted_set_dump,
-        stream_dump, string_dump,
+        Dialect, Flaw, Made, Making, Reader, Stop, UnknownType, ValueParts, hash_dump, list_dump, set_dump,
+        sorted_set_dump, stream_dump, string_dump,
     },
     table::Table,
     types::{
@@ -257,7 +257,7 @@ pub(crate) fn walk_dump(dump_type: u8, parts: &mut dyn ValueParts) -> Option<Res
 pub(crate) fn restore(dump_type: u8, from: &mut Reader<'_>, making: &Making<'_>) -> Option<Made> {
     match row_of_dump(dump_type) {
         Some(row) => (row.restore)(dump_type, from, making),
-        None => from.refuse(Flaw::Type(dump_type)),
+        None => from.refuse(Flaw::Type(UnknownType { number: dump_type, dialect: Dialect::default() })),
     }
 }
 

@@ -45,11 +45,18 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
 
 fn dump(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = args.key()?;
+    let format = call.server.config.load().rdb_write_format;
     let shard = call.shard_of(&key);
     let now = shard.now();
     match shard.read(&key) {
         None => reply.null(),
-        Some(entry) => reply.bulk(&rdb::dump(entry, now)),
+        Some(entry) => match rdb::dump_in(format.into(), entry, now) {
+            Ok(payload) => reply.bulk(&payload),
+            Err(why) => {
+                let key = key.bytes.escape_ascii();
+                return Err(CommandError::owned(format!("ERR The key '{key}' cannot be dumped: {why}")));
+            }
+        },
     }
     Ok(())
 }

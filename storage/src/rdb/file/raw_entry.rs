@@ -10,11 +10,13 @@ use crate::{
     },
     keyspace::Keyspace,
     rdb::{
-        Flaw, Made, Making, Malformed, Reader, Stop, Unfinished, ValueParts,
+        Dialect, Flaw, Made, Making, Malformed, Reader, Stop, Unfinished, Unwritable, ValueParts,
+        WriteFormat,
         apart::Apart,
         codes::{encoded, opcode},
         lzf::Compressor,
         walk::{Walker, Written},
+        write_format::{self, Whole},
         writer,
     },
     types::kinds,
@@ -102,12 +104,75 @@ pub(super) fn compress_first<'a>(
     entries: &'a [u8],
     out: &mut Vec<u8>,
     compressor: &mut Compressor,
+    dialect: Dialect,
 ) -> &'a [u8] {
-    let mut compressing = Compressing { walker: Walker::new(entries), n_copied: 0, out, compressor };
+    let walker = Walker::new(entries);
+    let mut compressing = Compressing { walker, n_copied: 0, out, compressor, dialect };
     let walked = compressing.entry();
     assert_eq!(walked, Ok(()), "what was encoded is an entry");
     compressing.copy_up_to(compressing.walker.at());
     compressing.walker.rest()
+}
+
+/// The first of some entries, seen for a format.
+pub(super) struct FirstEntry {
+    /// Its length.
+    pub n_bytes: usize,
+    /// Whether it was rewritten for the format, which lacks its type.
+    pub is_rewritten: bool,
+}
+
+/// Rewrites the first of some entries if the format lacks its type.
+///
+/// # Errors
+/// If the format cannot hold it: its key, and the reason.
+///
+/// # Panics
+/// If it is no entry.
+pub(super) fn rewrite_first(
+    entries: &[u8],
+    out: &mut Vec<u8>,
+    format: WriteFormat,
+) -> Result<FirstEntry, (Vec<u8>, Unwritable)> {
+    let seen = see_first(entries).expect("what was encoded is an entry");
+    let SeenEntry { type_at, value_at, n_bytes } = seen;
+    let value_type = entries[type_at];
+    if format.has(value_type) {
+        return Ok(FirstEntry { n_bytes, is_rewritten: false });
+    }
+    out.extend_from_slice(&entries[..value_at]);
+    let value = &entries[value_at..n_bytes];
+    match write_format::rewrite(out, value_type, value, format, Whole::Yes) {
+        Ok(value_type) => out[type_at] = write_format::stated(value_type),
+        Err(why) => {
+            let key = Reader::new(&entries[type_at + 1..value_at]).string();
+            return Err((key.map_or_else(Vec::new, Cow::into_owned), why));
+        }
+    }
+    Ok(FirstEntry { n_bytes, is_rewritten: true })
+}
+
+/// The places of an encoded entry's parts.
+struct SeenEntry {
+    type_at: usize,
+    value_at: usize,
+    n_bytes: usize,
+}
+
+fn see_first(entries: &[u8]) -> Result<SeenEntry, Stop> {
+    let mut walker = Walker::new(entries);
+    let (type_at, value_type) = loop {
+        match walker.byte()? {
+            opcode::DEADLINE_MS => walker.bytes(size_of::<Millis>())?,
+            opcode::IDLE => _ = ValueParts::len(&mut walker)?,
+            opcode::FREQUENCY => walker.bytes(1)?,
+            value_type => break (walker.at() - 1, value_type),
+        }
+    };
+    walker.string()?;
+    let value_at = walker.at();
+    kinds::walk_dump(value_type, &mut walker).unwrap_or(Err(Stop::Malformed))?;
+    Ok(SeenEntry { type_at, value_at, n_bytes: walker.at() })
 }
 
 /// Walks over an entry and writes it again.
@@ -117,6 +182,8 @@ struct Compressing<'a, 'o> {
     n_copied: usize,
     out: &'o mut Vec<u8>,
     compressor: &'o mut Compressor,
+    /// The dialect of the entry's type.
+    dialect: Dialect,
 }
 
 impl Compressing<'_, '_> {
@@ -128,6 +195,7 @@ impl Compressing<'_, '_> {
                 opcode::FREQUENCY => self.bytes(1)?,
                 value_type => {
                     self.string()?;
+                    let value_type = self.dialect.value_type(value_type).ok_or(Stop::Malformed)?;
                     return kinds::walk_dump(value_type, self).unwrap_or(Err(Stop::Malformed));
                 }
             }
@@ -184,6 +252,8 @@ pub struct RawEntry<'a> {
     pub apart: &'a [Apart],
     /// Whether the value has further elements, which the next entry has. It has the same key.
     pub is_part: bool,
+    /// The number of these further elements.
+    pub n_left: u64,
     /// The place of the entry in the file.
     pub offset: u64,
 }

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    collections::HashMap,
     fmt,
     io::{Error, Read},
     ops::Range,
@@ -9,17 +10,18 @@ use std::{
 
 use crc::{Digest, Table};
 
-use super::{HEADER_BYTES, MAGIC, RawEntry, Recency, VERSION_OF_VALKEY, VERSION_WITH_CHECKSUM};
+use super::{HEADER_BYTES, MAGIC, MAGIC_OF_VALKEY, RawEntry, Recency, VERSION_WITH_CHECKSUM};
 use crate::{
     entry::time::{Deadline, Millis},
     rdb::{
-        CHECKSUM, Malformed, Reader, Stop, VERSION_MAX, ValueParts,
+        CHECKSUM, Dialect, Malformed, Reader, Stop, UnknownType, ValueParts,
         apart::{self, Apart, Filling, LongString},
         codes::{encoded, module, opcode, types},
-        walk::{Elements, Walker},
+        dialect::FIRST_OF_VALKEY,
+        walk::{self, Elements, Walker},
         writer,
     },
-    types::kinds,
+    types::{kinds, packed::Packed},
 };
 
 /// The bytes that are read at once; more for an entry that is longer.
@@ -49,10 +51,25 @@ pub struct SnapshotReader<R> {
     /// Whether large values are given out in parts, and the bytes of the last part.
     divides: bool,
     part: Vec<u8>,
+    /// Whether very long strings stay in their places.
+    keeps_long: bool,
     version: u16,
+    grammar: Grammar,
+    /// The number of keys of which metadata of modules was passed over.
+    n_metadata: u64,
     /// The length of the file, if that is known.
     total: Option<u64>,
     checksum: Option<Digest<'static, u64, Table<16>>>,
+}
+
+/// All that decides how the bytes of a record are understood.
+#[derive(Default)]
+struct Grammar {
+    dialect: Dialect,
+    /// Whether data of modules is passed over rather than refused.
+    skips_modules: bool,
+    /// The names of fields that hashes refer to, by the number of their template.
+    templates: HashMap<u64, Vec<Box<[u8]>>>,
 }
 
 /// A record of a file.
@@ -66,8 +83,22 @@ pub enum Item<'a> {
     Select(u64),
     /// The approximate number of entries that follow, and of those with deadlines.
     Sizes(u64, u64),
-    /// A record without data: about slots of a cluster, or of modules with nothing to say.
+    /// A record without data of this server: about slots of a cluster, or a template of hashes.
     Other,
+    /// A record of a module that is not about a key.
+    ModuleRecord {
+        /// The module's name.
+        module: String,
+        /// It has numbers only, so it describes nothing that has a name.
+        is_empty: bool,
+    },
+    /// A key with a value of a module, which was passed over.
+    ModuleValue {
+        /// The key.
+        key: Cow<'a, [u8]>,
+        /// The module's name.
+        module: String,
+    },
     /// An entry.
     Entry(RawEntry<'a>),
     /// The end, and whether a checksum confirms all bytes before it.
@@ -104,9 +135,15 @@ pub enum Problem {
     /// It continues where it should end.
     GoesOn,
     /// A value of a type that is not supported.
-    Type(u8),
-    /// Data of a module.
+    Type(UnknownType),
+    /// A hash refers to a template that the file does not have before it.
+    Template(u64),
+    /// A value of a module, or a record of one.
     Module(String),
+    /// Data that modules keep about a key whose value is not theirs.
+    ModuleMetadata,
+    /// A value of a module in the form before Redis 4.0, whose end only the module can find.
+    EarlyModule(String),
     /// Functions as the release candidates of Redis 7.0 wrote them.
     EarlyLibrary,
     /// A value whose bytes are invalid, and the place in the value.
@@ -125,11 +162,12 @@ impl fmt::Display for Problem {
         match self {
             Problem::Io(error) => write!(f, "reading failed: {error}"),
             Problem::NotASnapshot => {
-                write!(f, "this is no RDB file: it does not begin with REDIS and a version")
+                write!(f, "this is no RDB file: it does not begin with REDIS or VALKEY and a version")
             }
             Problem::Version(version) => write!(
                 f,
-                "the format's version is {version}; versions 1 to {VERSION_MAX}, and {VERSION_OF_VALKEY} of Valkey, are read"
+                "the format's version is {version}; versions 1 to {} of Redis, and from {FIRST_OF_VALKEY} on of Valkey, are read",
+                FIRST_OF_VALKEY - 1
             ),
             Problem::Ends => write!(
                 f,
@@ -137,10 +175,22 @@ impl fmt::Display for Problem {
             ),
             Problem::Length => write!(f, "a length or string is not well formed"),
             Problem::GoesOn => write!(f, "the file goes on after its end"),
-            Problem::Type(number) => write!(f, "values of type {number} are not known to this version"),
-            Problem::Module(name) => {
-                write!(f, "it holds data of the module '{name}', and modules are not supported")
+            Problem::Type(unknown) => write!(f, "{unknown}"),
+            Problem::Template(number) => {
+                write!(f, "the hash refers to template {number}, which does not stand before it")
             }
+            Problem::Module(name) => write!(
+                f,
+                "it holds data of the module '{name}', and modules are not supported: 'rdb-skip-module-data yes' leaves such data out"
+            ),
+            Problem::ModuleMetadata => write!(
+                f,
+                "it has metadata of modules, and modules are not supported: 'rdb-skip-module-data yes' leaves such data out"
+            ),
+            Problem::EarlyModule(name) => write!(
+                f,
+                "it holds data of the module '{name}' in the form before Redis 4.0, whose end is not known without the module"
+            ),
             Problem::EarlyLibrary => {
                 write!(f, "functions of a release candidate of Redis 7.0 are not supported")
             }
@@ -172,6 +222,9 @@ enum RecordParts {
     Select(u64),
     Sizes(u64, u64),
     Other,
+    Template(u64, Vec<Range<usize>>),
+    ModuleRecord { module: String, is_empty: bool },
+    ModuleValue { key: Range<usize>, module: String },
     Entry(EntryParts),
     End,
 }
@@ -181,8 +234,15 @@ struct EntryParts {
     deadline: Option<Deadline>,
     recency: Option<Recency>,
     value_type: u8,
+    has_metadata: bool,
     key: Range<usize>,
     value: Range<usize>,
+}
+
+impl EntryParts {
+    fn refers_to_template(&self) -> bool {
+        matches!(self.value_type, types::HASH_OF_TEMPLATE | types::HASH_OF_TEMPLATE_PACKED)
+    }
 }
 
 /// The reason why a record is missing.
@@ -215,8 +275,11 @@ impl<R: Read> SnapshotReader<R> {
             apart: Vec::new(),
             n_apart_bytes: 0,
             divides: false,
+            keeps_long: false,
             part: Vec::new(),
             version: 0,
+            grammar: Grammar::default(),
+            n_metadata: 0,
             total,
             checksum: checks.then(|| CHECKSUM.digest()),
         };
@@ -224,14 +287,21 @@ impl<R: Read> SnapshotReader<R> {
             Problem::Io(_) => reader.wrong(0, problem),
             _ => reader.wrong(0, Problem::NotASnapshot),
         })?;
-        let (magic, version) = reader.buffer[..HEADER_BYTES].split_at(MAGIC.len());
-        let version =
-            std::str::from_utf8(version).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-        let version = version.and_then(|text| text.parse().ok()).filter(|_| magic == MAGIC);
+        let header = &reader.buffer[..HEADER_BYTES];
+        let is_valkey = header.starts_with(MAGIC_OF_VALKEY);
+        let magic = if is_valkey { MAGIC_OF_VALKEY.as_slice() } else { MAGIC };
+        let version = header.strip_prefix(magic).and_then(|digits| std::str::from_utf8(digits).ok());
+        let version = version.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let version = version.and_then(|text| text.parse().ok());
         reader.version = version.ok_or_else(|| reader.wrong(0, Problem::NotASnapshot))?;
-        if !matches!(reader.version, 1..=VERSION_MAX | VERSION_OF_VALKEY) {
-            return Err(reader.wrong(MAGIC.len(), Problem::Version(reader.version)));
-        }
+        let is_read = match reader.version {
+            0 => false,
+            FIRST_OF_VALKEY => true,
+            version => (version > FIRST_OF_VALKEY) == is_valkey,
+        };
+        let dialect = Dialect::of_version(reader.version).filter(|_| is_read);
+        reader.grammar.dialect =
+            dialect.ok_or_else(|| reader.wrong(magic.len(), Problem::Version(reader.version)))?;
         reader.n_given = HEADER_BYTES;
         Ok(reader)
     }
@@ -240,6 +310,26 @@ impl<R: Read> SnapshotReader<R> {
     /// memory. Every entry but the last of a key is marked as [a part](RawEntry::is_part).
     pub fn divide(&mut self) {
         self.divides = true;
+    }
+
+    /// Leaves very long strings in their places, for a caller that copies them.
+    pub fn keep_long(&mut self) {
+        self.keeps_long = true;
+    }
+
+    /// Passes over data of modules instead of refusing it.
+    pub fn skip_modules(&mut self) {
+        self.grammar.skips_modules = true;
+    }
+
+    /// The number of keys so far of which metadata of modules was passed over.
+    pub fn n_metadata(&self) -> u64 {
+        self.n_metadata
+    }
+
+    /// Whether the format is Valkey's own.
+    pub fn is_of_valkey(&self) -> bool {
+        self.grammar.dialect == Dialect::Valkey
     }
 
     /// The version of the format.
@@ -270,10 +360,10 @@ impl<R: Read> SnapshotReader<R> {
         let (record, at) = loop {
             let bytes = &self.buffer[self.n_given..];
             let mut walker = match self.total {
-                Some(_) => Walker::setting_apart(bytes, self.apart.len()),
-                None => Walker::new(bytes),
+                Some(_) if !self.keeps_long => Walker::setting_apart(bytes, self.apart.len()),
+                _ => Walker::new(bytes),
             };
-            match record(&mut walker, self.version) {
+            match record(&mut walker, &self.grammar) {
                 Ok(record) => {
                     let at = self.n_given;
                     self.n_given += walker.at();
@@ -298,11 +388,40 @@ impl<R: Read> SnapshotReader<R> {
             return self.end();
         }
         let bytes = &self.buffer[at..self.n_given];
-        item(record, bytes, &self.apart, offset).ok_or(FileError {
-            offset,
-            key: None,
-            problem: Problem::Length,
-        })
+        let malformed = || FileError { offset, key: None, problem: Problem::Length };
+        if let RecordParts::Entry(EntryParts { has_metadata: true, .. }) = record {
+            self.n_metadata += 1;
+        }
+        match record {
+            RecordParts::Template(number, names) => {
+                let text = |name: Range<usize>| Reader::with_apart(&bytes[name], &self.apart).string();
+                let names: Option<Vec<Box<[u8]>>> =
+                    names.into_iter().map(|name| text(name).map(|name| name.into())).collect();
+                self.grammar.templates.insert(number, names.ok_or_else(malformed)?);
+                Ok(Item::Other)
+            }
+            RecordParts::Entry(parts) if parts.refers_to_template() => {
+                let key = Reader::with_apart(&bytes[parts.key.clone()], &self.apart).string();
+                let key = key.ok_or_else(malformed)?;
+                let value = &bytes[parts.value];
+                let is_packed = parts.value_type == types::HASH_OF_TEMPLATE_PACKED;
+                self.part.clear();
+                write_as_hash(&mut self.part, value, is_packed, &self.grammar.templates, &self.apart)
+                    .map_err(|problem| FileError { offset, key: Some(key.to_vec()), problem })?;
+                Ok(Item::Entry(RawEntry {
+                    key,
+                    deadline: parts.deadline,
+                    recency: parts.recency,
+                    value_type: types::HASH,
+                    value: &self.part,
+                    apart: if is_packed { &[] } else { &self.apart },
+                    is_part: false,
+                    n_left: 0,
+                    offset,
+                }))
+            }
+            record => item(record, bytes, &self.apart, offset).ok_or_else(malformed),
+        }
     }
 
     /// The part of the next entry before its value, if the value may be divided after these elements.
@@ -310,13 +429,13 @@ impl<R: Read> SnapshotReader<R> {
         let bytes = &self.buffer[self.n_given..];
         let mut walker = Walker::setting_apart(bytes, self.apart.len());
         let first = walker.byte().ok()?;
-        let head = head(&mut walker, first).ok()?;
+        let head = head(&mut walker, first, &self.grammar).ok()?;
         // The strings that stand apart go with the part. So none may be of the key, or of the element that
         // follows.
-        let has_first_deadline = head.value_type == types::HASH_WITH_DEADLINES;
+        let has_first_deadline = head.value_type == Some(types::HASH_WITH_DEADLINES);
         let first_count_at = walker.at() + if has_first_deadline { size_of::<Millis>() } else { 0 };
         // The other counts of a stream are of its groups.
-        let may_be = types::DIVISIBLE.contains(&head.value_type)
+        let may_be = head.value_type.is_some_and(|value_type| types::DIVISIBLE.contains(&value_type))
             && elements.count_at == first_count_at
             && bytes[head.key.start] != encoded::APART
             && elements.n_apart == self.apart.len();
@@ -343,10 +462,21 @@ impl<R: Read> SnapshotReader<R> {
         self.n_summed = base + count_at + n_left.len();
         self.n_apart_bytes += end - count_at - n_left.len();
         self.buffer.splice(base + count_at..base + end, n_left);
-        let EntryHead { deadline, recency, value_type, key } = head;
+        let EntryHead { deadline, recency, value_type, key, .. } = head;
+        let value_type = value_type.expect("only known types are divided");
         let key = Reader::new(&self.buffer[base..][key]).string().expect("it was walked over");
         let (value, apart) = (&self.part[..], &self.apart[..]);
-        RawEntry { key, deadline, recency, value_type, value, apart, is_part: true, offset }
+        RawEntry {
+            key,
+            deadline,
+            recency,
+            value_type,
+            value,
+            apart,
+            is_part: true,
+            n_left: count - n_passed,
+            offset,
+        }
     }
 
     /// Reads a very long string of the next record to a place of its own. In the record's bytes a placeholder
@@ -484,45 +614,79 @@ impl<R: Read> SnapshotReader<R> {
 }
 
 /// Finds the next record and the places of its parts.
-fn record(walker: &mut Walker<'_>, version: u16) -> Result<RecordParts, Missing> {
+fn record(walker: &mut Walker<'_>, grammar: &Grammar) -> Result<RecordParts, Missing> {
     let first = walker.byte()?;
-    Ok(match first {
-        opcode::AUX => RecordParts::Aux(string(walker)?, string(walker)?),
-        opcode::LIBRARY => RecordParts::Library(string(walker)?),
-        opcode::LIBRARY_EARLY => return Err(Missing::Problem(Problem::EarlyLibrary)),
-        opcode::SELECT => RecordParts::Select(walker.len()?),
-        opcode::SIZES => RecordParts::Sizes(walker.len()?, walker.len()?),
-        opcode::SLOT_INFO => {
-            for _ in 0..3 {
-                walker.len()?;
-            }
+    Ok(match (first, grammar.dialect) {
+        (opcode::AUX, _) => RecordParts::Aux(string(walker)?, string(walker)?),
+        (opcode::LIBRARY, _) => RecordParts::Library(string(walker)?),
+        (opcode::LIBRARY_EARLY, _) => return Err(Missing::Problem(Problem::EarlyLibrary)),
+        (opcode::SELECT, _) => RecordParts::Select(walker.len()?),
+        (opcode::SIZES, _) => RecordParts::Sizes(walker.len()?, walker.len()?),
+        (opcode::SLOT_INFO, _) => {
+            walk::lens(walker, 3)?;
             RecordParts::Other
         }
-        opcode::MODULE_AUX => {
-            let id = walker.len()?;
-            walker.len()?;
-            walker.len()?;
-            if walker.len()? != module::END {
-                return Err(Missing::Problem(Problem::Module(module_name(id))));
-            }
+        (opcode::SLOT_IMPORT, Dialect::Valkey) => {
+            walker.string()?;
+            walk::repeated(walker, |ranges| walk::lens(ranges, 2))?;
             RecordParts::Other
         }
-        opcode::END => RecordParts::End,
-        _ => RecordParts::Entry(entry(walker, first, version)?),
+        (opcode::HASH_TEMPLATE, Dialect::Redis) => {
+            let (number, n) = (walker.len()?, walker.len()?);
+            // Each name reads something, so a number that is too large ends with the bytes.
+            let mut names = Vec::new();
+            for _ in 0..n {
+                names.push(string(walker)?);
+            }
+            RecordParts::Template(number, names)
+        }
+        (opcode::MODULE_AUX, _) => {
+            let module = module_name(walker.len()?);
+            walk::lens(walker, 2)?;
+            let is_empty = !module_data(walker)?;
+            if !is_empty && !grammar.skips_modules {
+                return Err(Missing::Problem(Problem::Module(module)));
+            }
+            RecordParts::ModuleRecord { module, is_empty }
+        }
+        (opcode::END, _) => RecordParts::End,
+        _ => entry(walker, first, grammar)?,
     })
+}
+
+/// Walks over the data of a module, which says of each part how it is written. Returns whether there is
+/// anything but integers.
+fn module_data(walker: &mut Walker<'_>) -> Result<bool, Stop> {
+    let mut has_more = false;
+    loop {
+        let code = walker.len()?;
+        has_more |= matches!(code, module::FLOAT | module::DOUBLE | module::STRING);
+        match code {
+            module::END => return Ok(has_more),
+            module::SIGNED | module::UNSIGNED => _ = walker.len()?,
+            module::FLOAT => walker.bytes(size_of::<f32>())?,
+            module::DOUBLE => walker.bytes(size_of::<f64>())?,
+            module::STRING => walker.string()?,
+            _ => return Err(Stop::Malformed),
+        }
+    }
 }
 
 /// The part of an entry before its value.
 struct EntryHead {
     deadline: Option<Deadline>,
     recency: Option<Recency>,
-    value_type: u8,
+    /// The number of the type in the file, and the one that stands for it here.
+    stated: u8,
+    value_type: Option<u8>,
+    /// Whether modules keep something about the key.
+    has_metadata: bool,
     key: Range<usize>,
 }
 
-fn head(walker: &mut Walker<'_>, first: u8) -> Result<EntryHead, Stop> {
-    let (mut next, mut deadline, mut recency) = (first, None, None);
-    let value_type = loop {
+fn head(walker: &mut Walker<'_>, first: u8, grammar: &Grammar) -> Result<EntryHead, Stop> {
+    let (mut next, mut deadline, mut recency, mut has_metadata) = (first, None, None, false);
+    let stated = loop {
         match next {
             opcode::DEADLINE_MS => deadline = Some(Deadline::at(u64::from_le_bytes(walker.array()?))),
             opcode::DEADLINE_SECONDS => {
@@ -531,30 +695,97 @@ fn head(walker: &mut Walker<'_>, first: u8) -> Result<EntryHead, Stop> {
             }
             opcode::IDLE => recency = Some(Recency::Idle(walker.len()?)),
             opcode::FREQUENCY => recency = Some(Recency::Frequency(walker.byte()?)),
-            value_type => break value_type,
+            opcode::KEY_METADATA if grammar.dialect == Dialect::Redis => {
+                for _ in 0..walker.len()? {
+                    walker.bytes(size_of::<u32>())?;
+                    module_data(walker)?;
+                    has_metadata = true;
+                }
+            }
+            stated => break stated,
         }
         next = walker.byte()?;
     };
-    Ok(EntryHead { deadline, recency, value_type, key: string(walker)? })
+    let value_type = grammar.dialect.value_type(stated);
+    Ok(EntryHead { deadline, recency, stated, value_type, has_metadata, key: string(walker)? })
 }
 
-fn entry(walker: &mut Walker<'_>, first: u8, version: u16) -> Result<EntryParts, Missing> {
-    let EntryHead { deadline, recency, value_type, key } = head(walker, first)?;
+fn entry(walker: &mut Walker<'_>, first: u8, grammar: &Grammar) -> Result<RecordParts, Missing> {
+    let EntryHead { deadline, recency, stated, value_type, has_metadata, key } =
+        head(walker, first, grammar)?;
+    if has_metadata && !grammar.skips_modules {
+        return Err(Missing::OfKey(key, Problem::ModuleMetadata));
+    }
     let start = walker.at();
-    let is_theirs = version == VERSION_OF_VALKEY && value_type > types::STREAM_3;
-    let walked = if is_theirs { None } else { kinds::walk_dump(value_type, walker) };
-    let Some(walked) = walked else {
-        let problem = match value_type {
-            types::MODULE_EARLY | types::MODULE => Problem::Module(module_name(walker.len()?)),
-            _ => Problem::Type(value_type),
+    let walked = match value_type {
+        Some(types::HASH_OF_TEMPLATE) => {
+            let number = walker.len()?;
+            let Some(names) = grammar.templates.get(&number) else {
+                return Err(Missing::OfKey(key, Problem::Template(number)));
+            };
+            Some(names.iter().try_for_each(|_| walker.string()))
+        }
+        Some(types::HASH_OF_TEMPLATE_PACKED) => Some(walker.string()),
+        Some(value_type) => kinds::walk_dump(value_type, walker),
+        None => None,
+    };
+    let (Some(walked), Some(value_type)) = (walked, value_type) else {
+        let problem = match stated {
+            types::MODULE_EARLY => Problem::EarlyModule(module_name(walker.len()?)),
+            types::MODULE => {
+                let module = module_name(walker.len()?);
+                if grammar.skips_modules {
+                    module_data(walker)?;
+                    return Ok(RecordParts::ModuleValue { key, module });
+                }
+                Problem::Module(module)
+            }
+            number => Problem::Type(UnknownType { number, dialect: grammar.dialect }),
         };
         return Err(Missing::OfKey(key, problem));
     };
     match walked {
-        Ok(()) => Ok(EntryParts { deadline, recency, value_type, key, value: start..walker.at() }),
+        Ok(()) => {
+            let value = start..walker.at();
+            Ok(RecordParts::Entry(EntryParts { deadline, recency, value_type, has_metadata, key, value }))
+        }
         Err(Stop::Malformed) => Err(Missing::OfKey(key, Problem::Length)),
         Err(more) => Err(Missing::Stop(more)),
     }
+}
+
+/// Writes the value of a hash that refers to a template as that of a hash with the names of its fields.
+fn write_as_hash(
+    out: &mut Vec<u8>,
+    value: &[u8],
+    is_packed: bool,
+    templates: &HashMap<u64, Vec<Box<[u8]>>>,
+    apart: &[Apart],
+) -> Result<(), Problem> {
+    let names_of = |number| templates.get(&number).ok_or(Problem::Template(number));
+    if !is_packed {
+        let mut walker = Walker::setting_apart(value, apart.len());
+        let number = walker.len().map_err(|_| Problem::Length)?;
+        let names = names_of(number)?;
+        writer::number_of(out, names.len());
+        for name in names {
+            writer::string(out, name);
+            let start = walker.at();
+            walker.string().map_err(|_| Problem::Length)?;
+            out.extend_from_slice(walker.between(start, walker.at()));
+        }
+        return Ok(());
+    }
+    let packed = Reader::with_apart(value, apart).string().ok_or(Problem::Length)?;
+    let mut elements = Packed::check(&packed).ok_or(Problem::Length)?.iter();
+    let number = elements.next().and_then(|number| u64::try_from(number.integer()?).ok());
+    let names = names_of(number.ok_or(Problem::Length)?)?;
+    writer::number_of(out, names.len());
+    for name in names {
+        writer::string(out, name);
+        writer::element(out, elements.next().ok_or(Problem::Length)?);
+    }
+    if elements.next().is_some() { Err(Problem::GoesOn) } else { Ok(()) }
 }
 
 /// Returns the place of a string.
@@ -573,7 +804,9 @@ fn item<'a>(record: RecordParts, bytes: &'a [u8], apart: &'a [Apart], offset: u6
         RecordParts::Select(db) => Item::Select(db),
         RecordParts::Sizes(n_keys, n_deadlines) => Item::Sizes(n_keys, n_deadlines),
         RecordParts::Other => Item::Other,
-        RecordParts::Entry(EntryParts { deadline, recency, value_type, key, value }) => {
+        RecordParts::ModuleRecord { module, is_empty } => Item::ModuleRecord { module, is_empty },
+        RecordParts::ModuleValue { key, module } => Item::ModuleValue { key: text(key)?, module },
+        RecordParts::Entry(EntryParts { deadline, recency, value_type, key, value, .. }) => {
             Item::Entry(RawEntry {
                 key: text(key)?,
                 deadline,
@@ -582,10 +815,11 @@ fn item<'a>(record: RecordParts, bytes: &'a [u8], apart: &'a [Apart], offset: u6
                 value: &bytes[value],
                 apart,
                 is_part: false,
+                n_left: 0,
                 offset,
             })
         }
-        RecordParts::End => unreachable!("the end is no item with strings"),
+        RecordParts::Template(..) | RecordParts::End => unreachable!("they are no items with strings"),
     })
 }
 

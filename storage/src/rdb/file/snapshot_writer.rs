@@ -1,13 +1,13 @@
 //! The writer of a file.
 
-use std::io::{Result, Write};
+use std::io::{Error, Result, Write};
 
 use crc::{Digest, Table};
 
-use super::{MAGIC, raw_entry};
+use super::{MAGIC, MAGIC_OF_VALKEY, raw_entry};
 use crate::{
     entry::db::Db,
-    rdb::{CHECKSUM, VERSION_WITH_DEADLINES, VERSION_WRITTEN, codes::opcode, lzf::Compressor, writer},
+    rdb::{CHECKSUM, Dialect, WriteFormat, codes::opcode, lzf::Compressor, writer},
 };
 
 /// Bytes that are summed and written at once.
@@ -16,6 +16,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The options of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotOptions {
+    /// The format. [`WriteFormat::Auto`] chooses by `has_field_deadlines`.
+    pub format: WriteFormat,
     /// Whether some hash has fields with deadlines, which takes a version that Redis before 7.4 does not
     /// read.
     pub has_field_deadlines: bool,
@@ -27,8 +29,8 @@ pub struct SnapshotOptions {
 
 /// Writes a file record by record; the order is the caller's.
 ///
-/// It compresses and sums, so that [encoding an entry](super::encode_entry), which is done under a hold, is
-/// but copying.
+/// It compresses, sums and [rewrites](WriteFormat) for the format, so that [encoding an
+/// entry](super::encode_entry), which is done under a hold, is but copying.
 pub struct SnapshotWriter<W> {
     out: W,
     /// Bytes that are not written yet; they are summed when they are.
@@ -36,21 +38,40 @@ pub struct SnapshotWriter<W> {
     n_bytes: u64,
     checksum: Option<Digest<'static, u64, Table<16>>>,
     compressor: Option<Compressor>,
+    format: WriteFormat,
+    /// The database of the entries that follow.
+    db: usize,
+    /// An entry that was rewritten for the format.
+    pub(super) rewritten: Vec<u8>,
+    /// Whether the next entry that is converted has further elements of the last one.
+    pub(super) continues: bool,
 }
 
 impl<W: Write> SnapshotWriter<W> {
     /// Begins a file.
     pub fn new(out: W, options: SnapshotOptions) -> Self {
-        let version = if options.has_field_deadlines { VERSION_WITH_DEADLINES } else { VERSION_WRITTEN };
+        let version = options.format.version(options.has_field_deadlines);
         let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
-        piece.extend_from_slice(MAGIC);
-        piece.extend_from_slice(format!("{version:04}").as_bytes());
+        match options.format.dialect() {
+            Dialect::Redis => {
+                piece.extend_from_slice(MAGIC);
+                piece.extend_from_slice(format!("{version:04}").as_bytes());
+            }
+            Dialect::Valkey => {
+                piece.extend_from_slice(MAGIC_OF_VALKEY);
+                piece.extend_from_slice(format!("{version:03}").as_bytes());
+            }
+        }
         Self {
             out,
             piece,
             n_bytes: 0,
             checksum: options.checksum.then(|| CHECKSUM.digest()),
             compressor: options.compress.then(Compressor::default),
+            format: options.format,
+            db: 0,
+            rewritten: Vec::new(),
+            continues: false,
         }
     }
 
@@ -80,6 +101,7 @@ impl<W: Write> SnapshotWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn select(&mut self, db: Db) -> Result<()> {
+        self.db = db.index();
         self.piece.push(opcode::SELECT);
         writer::number_of(&mut self.piece, db.index());
         self.write_pieces()
@@ -101,11 +123,32 @@ impl<W: Write> SnapshotWriter<W> {
     /// written them.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Those of the output. If the format cannot hold an entry, the error names its key.
     ///
     /// # Panics
-    /// If they are compressed and are no entries.
+    /// If they are compressed or rewritten, and are no entries.
     pub fn entries(&mut self, entries: &[u8]) -> Result<()> {
+        if self.format.is_encoded_form() {
+            return self.encoded_entries(entries);
+        }
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let mut rewritten = std::mem::take(&mut self.rewritten);
+            rewritten.clear();
+            let first =
+                raw_entry::rewrite_first(rest, &mut rewritten, self.format).map_err(|(key, why)| {
+                    let (key, db) = (key.escape_ascii(), self.db);
+                    Error::other(format!("the key '{key}' of database {db}: {why}"))
+                })?;
+            let (entry, others) = rest.split_at(first.n_bytes);
+            self.encoded_entries(if first.is_rewritten { &rewritten } else { entry })?;
+            self.rewritten = rewritten;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    pub(super) fn encoded_entries(&mut self, entries: &[u8]) -> Result<()> {
         if self.compressor.is_none() && entries.len() >= PIECE_BYTES {
             self.write_out()?;
             return self.write_summed(entries);
@@ -114,11 +157,29 @@ impl<W: Write> SnapshotWriter<W> {
         while let Some(compressor) = &mut self.compressor
             && !rest.is_empty()
         {
-            rest = raw_entry::compress_first(rest, &mut self.piece, compressor);
+            rest = raw_entry::compress_first(rest, &mut self.piece, compressor, self.format.dialect());
             self.write_pieces()?;
         }
         self.piece.extend_from_slice(rest);
         self.write_pieces()
+    }
+
+    /// Writes bytes of records as they are.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(super) fn raw(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() >= PIECE_BYTES {
+            self.write_out()?;
+            return self.write_summed(bytes);
+        }
+        self.piece.extend_from_slice(bytes);
+        self.write_pieces()
+    }
+
+    /// The format that is written.
+    pub(super) fn format(&self) -> WriteFormat {
+        self.format
     }
 
     /// Ends the file. Returns the output, to be synced, and the number of bytes.

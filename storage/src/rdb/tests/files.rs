@@ -24,8 +24,12 @@ use crate::{
     },
 };
 
-const PLAIN: SnapshotOptions =
-    SnapshotOptions { has_field_deadlines: false, checksum: true, compress: false };
+const PLAIN: SnapshotOptions = SnapshotOptions {
+    format: WriteFormat::Auto,
+    has_field_deadlines: false,
+    checksum: true,
+    compress: false,
+};
 
 /// Entries of all types and encodings, by keys, of which every third has a deadline.
 fn entries(world: &mut World) -> Vec<EntryBox> {
@@ -81,13 +85,13 @@ fn file(entries: &[EntryBox], options: SnapshotOptions, recency: Option<Recency>
 }
 
 /// The attributes of an entry, and its fingerprint.
-type Known = (u64, Digest, Option<Deadline>, Option<Recency>);
+pub(super) type Known = (u64, Digest, Option<Deadline>, Option<Recency>);
 
 /// The contents of a file, with all values built.
 #[derive(Debug, Default, PartialEq)]
-struct FileContents {
-    entries: BTreeMap<Vec<u8>, Known>,
-    others: Vec<String>,
+pub(super) struct FileContents {
+    pub entries: BTreeMap<Vec<u8>, Known>,
+    pub others: Vec<String>,
 }
 
 fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<FileContents, FileError> {
@@ -112,7 +116,7 @@ fn read(keyspace: &Keyspace, source: impl Read, total: Option<u64>) -> Result<Fi
     }
 }
 
-fn read_all(keyspace: &Keyspace, bytes: &[u8]) -> Result<FileContents, FileError> {
+pub(super) fn read_all(keyspace: &Keyspace, bytes: &[u8]) -> Result<FileContents, FileError> {
     read(keyspace, bytes, Some(bytes.len() as u64))
 }
 
@@ -133,8 +137,11 @@ fn what_is_written_is_read() {
     for recency in [None, Some(Recency::Idle(70)), Some(Recency::Frequency(200))] {
         for bits in 0..4 {
             let (checksum, compress) = (bits & 1 > 0, bits & 2 > 0);
-            let bytes =
-                file(&entries, SnapshotOptions { has_field_deadlines: true, checksum, compress }, recency);
+            let bytes = file(
+                &entries,
+                SnapshotOptions { has_field_deadlines: true, checksum, compress, ..PLAIN },
+                recency,
+            );
             let contents = read_all(&world.keyspace, &bytes).unwrap();
             assert_eq!(contents.entries.len(), entries.len());
             for (entry, nth) in entries.iter().zip(0..) {
@@ -194,11 +201,7 @@ fn small_file(world: &mut World, compress: bool) -> Vec<u8> {
     let mut small: Vec<_> = all.into_iter().filter(|entry| entry.as_ref().allocated_bytes() < 700).collect();
     small.truncate(16);
     small.push(EntryBox::string(b"repeated", &[b'r'; 60]));
-    file(
-        &small,
-        SnapshotOptions { has_field_deadlines: true, checksum: true, compress },
-        Some(Recency::Idle(70)),
-    )
+    file(&small, SnapshotOptions { has_field_deadlines: true, compress, ..PLAIN }, Some(Recency::Idle(70)))
 }
 
 #[test]
@@ -282,48 +285,46 @@ fn what_is_wrong_is_told_in_words() {
     let told = |bytes: &[u8]| read_all(&world.keyspace, bytes).unwrap_err().to_string();
     assert_eq!(
         told(b"*1\r\n$4\r\nPING\r\n"),
-        "at byte 0: this is no RDB file: it does not begin with REDIS and a version"
+        "at byte 0: this is no RDB file: it does not begin with REDIS or VALKEY and a version"
     );
     assert_eq!(
         told(b"REDIS00+9"),
-        "at byte 0: this is no RDB file: it does not begin with REDIS and a version"
+        "at byte 0: this is no RDB file: it does not begin with REDIS or VALKEY and a version"
     );
-    for version in ["0000", "0013", "0079", "0081"] {
-        let number: u16 = version.parse().unwrap();
+    for version in ["REDIS0000", "REDIS0081", "REDIS9999", "VALKEY000", "VALKEY079"] {
+        let number: u16 = version.trim_start_matches(|c: char| c.is_ascii_alphabetic()).parse().unwrap();
+        let at = version.len() - if version.starts_with('R') { 4 } else { 3 };
         assert_eq!(
-            told(&of_records(version, b"")),
+            told(&[version.as_bytes(), b"\xff\0\0\0\0\0\0\0\0"].concat()),
             format!(
-                "at byte 5: the format's version is {number}; versions 1 to 12, and 80 of Valkey, are read"
+                "at byte {at}: the format's version is {number}; versions 1 to 79 of Redis, and from 80 on of Valkey, are read"
             )
         );
     }
     let of = |records: &[u8]| told(&of_records("0012", records));
     assert_eq!(
         of(b"\x07\x01k\x81\x20\x20\0\0\0\0\0\0"),
-        "at byte 9, key 'k': it holds data of the module 'ICAAAAAAA', and modules are not supported"
+        "at byte 9, key 'k': it holds data of the module 'ICAAAAAAA', and modules are not supported: \
+         'rdb-skip-module-data yes' leaves such data out"
     );
     assert_eq!(
         of(b"\xf7\x00\x02\x01\x05\x01a\x00"),
-        "at byte 9: it holds data of the module 'AAAAAAAAA', and modules are not supported"
+        "at byte 9: it holds data of the module 'AAAAAAAAA', and modules are not supported: \
+         'rdb-skip-module-data yes' leaves such data out"
     );
     assert_eq!(
         of(b"\xf6\x01a\x01b\x00\x01c"),
         "at byte 9: functions of a release candidate of Redis 7.0 are not supported"
     );
     assert_eq!(
-        of(b"\x1a\x03k\n\x01"),
-        "at byte 9, key 'k\\n\\x01': values of type 26 are not known to this version"
+        of(b"\x22\x03k\n\x01"),
+        "at byte 9, key 'k\\n\\x01': values of type 34 are not known to this version"
     );
     assert_eq!(of(b"\x00\x01k\xc4"), "at byte 9, key 'k': a length or string is not well formed");
     assert_eq!(of(b"\xfa\xc4"), "at byte 11: a length or string is not well formed");
     assert_eq!(
         of(b"\xfa\x20ab"),
         "at byte 11: the file ends in the middle of a record: it was cut off, or a length in it is wrong"
-    );
-    // A type of Valkey's that is another one in Redis.
-    assert_eq!(
-        told(&of_records("0080", b"\x16\x01k\x00")),
-        "at byte 9, key 'k': values of type 22 are not known to this version"
     );
 }
 
@@ -356,6 +357,7 @@ fn values_without_elements_are_known_for_what_they_are() {
             value,
             apart: &[],
             is_part: false,
+            n_left: 0,
             offset: 0,
         };
         matches!(raw.build(&world.keyspace, NOW, None), Ok(Made::Empty))
@@ -390,7 +392,8 @@ fn records_of_all_versions_are_read() {
     // A deadline in seconds, slots of a cluster, and modules with nothing to say.
     let contents = read("0012", b"\xfd\xff\xff\xff\xff\x00\x01k\x01v\xf4\x01\x02\x00\xf7\x00\x02\x01\x00");
     assert_eq!(contents.entries[&b"k"[..]].2, Some(Deadline::at(u64::from(u32::MAX) * 1000)));
-    assert_eq!(contents.others, ["Other", "Other"]);
+    let module = r#"ModuleRecord { module: "AAAAAAAAA", is_empty: true }"#;
+    assert_eq!(contents.others, ["Other", module]);
     assert_eq!(
         read("0080", b"\xfe\x09\xf9\x05\x00\x01k\x01v").entries[&b"k"[..]].3,
         Some(Recency::Frequency(5))
