@@ -13,6 +13,7 @@ mod check_aof;
 mod client_eviction;
 mod clock;
 mod command_rows;
+mod configurations;
 mod crash;
 mod databases;
 mod deadlines;
