@@ -15,6 +15,7 @@ mod clock;
 mod command_rows;
 mod configurations;
 mod crash;
+mod database_rights;
 mod databases;
 mod deadlines;
 mod differential;

@@ -11,7 +11,7 @@ use braid_storage::entry::db::Db;
 use super::{acl, tracking};
 use crate::{
     access::DEFAULT_USER,
-    catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, Words, shown},
+    catalog::{Args, Arity, CommandError, Databases, Deprecation, Flags, Group, Outcome, Words, shown},
     client::session::{Replies, SessionRequest, TimeAccounting},
     command::{Call, CommandSpec, Run, Work, families::pubsub, forget_own_watches_in_parts, is_confined},
     shared::announced::AnnouncedServer,
@@ -52,6 +52,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         flags: ANY_TIME.and(Flags::PARSE_STOP).and(Flags::OTHER_DATABASES),
         run: Run::Session(select),
         work: Work::Selects,
+        databases: Databases::Words(&[1]),
         since: "1.0.0",
         group: Group::Connection,
         syntax: "index",
