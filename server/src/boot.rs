@@ -50,7 +50,7 @@ use crate::{
     notice,
     notify::{publishing::PubSub, tracking_table::Trackers},
     persist::{self, litter},
-    process::descriptors::room_for_clients,
+    process::{descriptors::room_for_clients, oom_score, processors},
     random,
     saving::{FoundAof, Then, replay, run_logger, run_saver},
     scripting::{functions::Functions, scripts::Scripts},
@@ -92,6 +92,7 @@ pub fn check(config: &Config) -> Result<(), String> {
     command::rename(&config.renamed_commands)?;
     command::users_at_start(config, &TABLE)?;
     listening::check(config)?;
+    processors::check(config)?;
     enter_dir(config)?;
     certificates(config).map(|_| ())
 }
@@ -124,6 +125,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     command::rename(&config.renamed_commands)?;
     let users = command::users_at_start(&config, &TABLE)?;
     name_disabled(&users);
+    adjust_oom_score(&config);
     fit_to_descriptors(&mut config)?;
     enter_dir(&config)?;
     let tls = certificates(&config)?;
@@ -168,8 +170,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let load = source.map(|source| move |index| load(server, source, index, &kinds, &fail_loading));
     spawn_heavy(server, parkers, load, &mut threads)?;
     let saver = server.threads.len() - 1;
-    threads.push(spawn("saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
-    threads.push(spawn("log".to_owned(), move || run_logger(server, &log_parker))?);
+    threads.push(spawn_aside(server, "saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
+    threads.push(spawn_aside(server, "log".to_owned(), move || run_logger(server, &log_parker))?);
     begin_to_serve(server, io_threads, &mut threads)?;
     if !is_loading {
         tell(supervisor, Notice::Ready, "Ready to accept connections");
@@ -253,7 +255,7 @@ fn write_pidfile(path: Option<&Path>) {
 
 /// Starts the thread of the metrics port. It ends with the process.
 fn spawn_metrics(server: &'static Server, endpoint: MetricsEndpoint) -> Result<(), String> {
-    spawn("metrics".to_owned(), move || {
+    spawn_aside(server, "metrics".to_owned(), move || {
         if let Err(error) = endpoint.run(server) {
             warning!("The metrics port's event loop has failed, and it is closed: {error}");
         }
@@ -272,7 +274,7 @@ fn spawn_heavy(
     for (nth, parker) in parkers.into_iter().enumerate() {
         let index = server.io_threads().len() + nth;
         let load = load.take();
-        threads.push(spawn(format!("heavy-{nth}"), move || {
+        threads.push(spawn_aside(server, format!("heavy-{nth}"), move || {
             if let Some(load) = load {
                 load(index);
             }
@@ -331,10 +333,17 @@ fn introduce(config: &Config, supervisor: Supervised) {
     }
 }
 
+/// Adjusts the score for the out-of-memory killer. As in Redis, a refusal does not prevent the start.
+fn adjust_oom_score(config: &Config) {
+    if let Err(error) = oom_score::adjust(config) {
+        warning!("The score for the out-of-memory killer cannot be adjusted (oom-score-adj): {error}");
+    }
+}
+
 /// Logs the users that are disabled.
 fn name_disabled(users: &Users) {
     for user in users.all().filter(|user| !user.is_on()) {
-        let name = String::from_utf8_lossy(user.name());
+        let name = log::shown(user.name());
         notice!(
             "The user '{name}' is disabled (there is no 'on' modifier in the user description). Make sure this is not a \
              configuration error."
@@ -355,6 +364,7 @@ fn begin_to_serve(
     }
     for (index, mut io_thread) in io_threads.into_iter().enumerate() {
         threads.push(spawn(format!("io-{index}"), move || {
+            processors::stay_on(&server.config.load().server_cpulist);
             if let Err(error) = io_thread.run() {
                 warning!("An event loop has failed: {error}");
                 server.stop();
@@ -598,6 +608,18 @@ fn fit_to_descriptors(config: &mut Config) -> Result<(), String> {
 ///
 /// A panic outside of any work on shards ends the process. No other thread could serve this thread's clients,
 /// or release the shards that it holds.
+/// Starts a thread that serves no sockets of clients.
+fn spawn_aside(
+    server: &'static Server,
+    name: String,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, String> {
+    spawn(name, move || {
+        processors::stay_on(&server.config.load().bio_cpulist);
+        run();
+    })
+}
+
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
     let run = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {

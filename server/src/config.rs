@@ -28,9 +28,10 @@ pub use self::file::FatalConfigError;
 pub use self::launch::{AofOrder, AofWork, ConvertOrder, Host, Launch, launch};
 pub use self::rewrite::Appended;
 pub use self::settings::{
-    Access, AclPubsubDefault, Amount, AppendFsync, AuthClients, AuthClientsUser, BindAddress, BindHost,
-    KeyspaceEvents, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, RdbWriteFormat, RenamedCommand,
-    SavePoint, ShutdownOptions, Supervised, SyslogFacility, UserLine,
+    Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
+    BindHost, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
+    OutputLimit, OutputLimits, RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
+    SyslogFacility, UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
 pub use self::words::{quote, split};

@@ -18,7 +18,7 @@ pub mod syslog;
 use time::OffsetDateTime;
 
 use self::syslog::Syslog;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, LogFormat, LogLevel, LogTimestampFormat};
 
 /// The importance of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,10 @@ pub enum Level {
 }
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Notice as u8);
+/// The forms of lines and of times, as [`LogFormat`] and [`LogTimestampFormat`].
+static FORM: [AtomicU8; 2] = [const { AtomicU8::new(0) }; 2];
 static REPORTS_FAULTS: AtomicBool = AtomicBool::new(true);
+static HIDES_USER_DATA: AtomicBool = AtomicBool::new(false);
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 static SYSLOG: OnceLock<Syslog> = OnceLock::new();
 
@@ -54,14 +57,19 @@ pub fn reports_faults() -> bool {
 
 /// Applies the configuration of the log.
 ///
-/// It sets the lowest level that is written (`loglevel`), and whether faults are reported.
+/// It sets the lowest level that is written (`loglevel`), the form of the lines, and whether faults are
+/// reported.
 pub fn configure(config: &Config) {
     REPORTS_FAULTS.store(config.crash_log_enabled, Ordering::Relaxed);
+    HIDES_USER_DATA.store(config.hide_user_data_from_log, Ordering::Relaxed);
+    FORM[0].store(config.log_format as u8, Ordering::Relaxed);
+    FORM[1].store(config.log_timestamp_format as u8, Ordering::Relaxed);
     let level = match config.loglevel {
         LogLevel::Debug => Level::Debug as u8,
         LogLevel::Verbose => Level::Verbose as u8,
         LogLevel::Notice => Level::Notice as u8,
         LogLevel::Warning => Level::Warning as u8,
+        LogLevel::Nothing => u8::MAX,
     };
     THRESHOLD.store(level, Ordering::Relaxed);
 }
@@ -107,9 +115,13 @@ thread_local! {
     static HELD_BACK: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Formats a key for a line. Of a long one the beginning is shown.
+/// Formats a key for a line. Of a long one the beginning is shown, and nothing under
+/// `hide-user-data-from-log`.
 pub fn shown(key: &[u8]) -> impl std::fmt::Display {
     const SHOWN_BYTES: usize = 128;
+    if HIDES_USER_DATA.load(Ordering::Relaxed) {
+        return "*redacted*".to_owned();
+    }
     let rest = if key.len() > SHOWN_BYTES { "…" } else { "" };
     format!("{}{rest}", key[..key.len().min(SHOWN_BYTES)].escape_ascii())
 }
@@ -143,10 +155,12 @@ pub fn line(level: Level, message: std::fmt::Arguments<'_>) {
     if !is_shown(level) {
         return;
     }
-    let mark = ['.', '-', '*', '#'][level as usize];
-    let line = format!("{}:M {} {mark} {message}\n", std::process::id(), timestamp());
+    let [format, timestamp_format] = [0, 1].map(|which| FORM[which].load(Ordering::Relaxed));
+    let message = message.to_string();
+    let time = timestamp(OffsetDateTime::now_utc(), timestamp_format);
+    let line = formatted(level, &time, &message, format);
     if let Some(syslog) = SYSLOG.get() {
-        syslog.line(level, &message.to_string());
+        syslog.line(level, &message);
     }
     // A log that cannot be written must not end the server.
     let _ = match FILE.get() {
@@ -201,11 +215,54 @@ impl Seldom {
     }
 }
 
-/// Returns the current time in UTC, as `20 Nov 2026 23:55:25.123`.
-fn timestamp() -> String {
-    let now = OffsetDateTime::now_utc();
-    let (day, month, year, time) = (now.day(), month(now), now.year(), clock_time(now));
-    format!("{day:02} {month} {year} {time}.{:03}", now.millisecond())
+/// Returns a line in a form of [`LogFormat`], with its end.
+///
+/// As in Valkey, logfmt replaces what would end its quoted text or its line.
+fn formatted(level: Level, time: &str, message: &str, format: u8) -> String {
+    let pid = std::process::id();
+    let word = ["debug", "info", "notice", "warning"][level as usize];
+    if format == LogFormat::Json as u8 {
+        let message = json_text(message);
+        let head = format!(r#"{{"pid":{pid},"role":"primary","timestamp":"{time}","level":"{word}""#);
+        return format!("{head},\"message\":{message}}}\n");
+    }
+    if format == LogFormat::Logfmt as u8 {
+        let message = message.replace('"', "'").replace(['\n', '\r'], " ");
+        let head = format!(r#"pid={pid} role=primary timestamp="{time}" level={word}"#);
+        return format!("{head} message=\"{message}\"\n");
+    }
+    let mark = ['.', '-', '*', '#'][level as usize];
+    format!("{pid}:M {time} {mark} {message}\n")
+}
+
+/// Returns a text as a string of JSON.
+fn json_text(text: &str) -> String {
+    let mut json = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => json.extend(['\\', letter]),
+            '\n' => json.push_str("\\n"),
+            '\r' => json.push_str("\\r"),
+            '\t' => json.push_str("\\t"),
+            letter if letter < ' ' => json.push_str(&format!("\\u{:04x}", letter as u32)),
+            letter => json.push(letter),
+        }
+    }
+    json.push('"');
+    json
+}
+
+/// Returns a time in UTC in a form of [`LogTimestampFormat`], by default as `20 Nov 2026 23:55:25.123`.
+fn timestamp(now: OffsetDateTime, format: u8) -> String {
+    let (day, year, time, millis) = (now.day(), now.year(), clock_time(now), now.millisecond());
+    if format == LogTimestampFormat::Milliseconds as u8 {
+        return (now.unix_timestamp_nanos() / 1_000_000).to_string();
+    }
+    if format == LogTimestampFormat::Iso8601 as u8 {
+        let month = now.month() as u8;
+        return format!("{year:04}-{month:02}-{day:02}T{time}.{millis:03}+00:00");
+    }
+    format!("{day:02} {} {year} {time}.{millis:03}", month(now))
 }
 
 /// Returns the month in three letters.
@@ -273,5 +330,18 @@ mod tests {
         let date = Date::from_calendar_date(2000, Month::February, 29).expect("a leap year");
         let moment = date.with_time(Time::from_hms(3, 4, 5).expect("a time")).assume_utc();
         assert_eq!((month(moment).as_str(), clock_time(moment).as_str()), ("Feb", "03:04:05"));
+        let times = [0, 1, 2].map(|format| timestamp(moment, format));
+        assert_eq!(times, ["29 Feb 2000 03:04:05.000", "2000-02-29T03:04:05.000+00:00", "951793445000"]);
+    }
+
+    #[test]
+    fn lines_are_written_as_valkey_writes_them() {
+        let line = |format| formatted(Level::Verbose, "T", "a \"b\"\n\u{1}\\", format);
+        let pid = std::process::id();
+        assert_eq!(line(0), format!("{pid}:M T - a \"b\"\n\u{1}\\\n"));
+        let logfmt = "role=primary timestamp=\"T\" level=info message=\"a 'b' \u{1}\\\"\n";
+        assert_eq!(line(1), format!("pid={pid} {logfmt}"));
+        let json = r#""role":"primary","timestamp":"T","level":"info","message":"a \"b\"\n\u0001\\"}"#;
+        assert_eq!(line(2), format!("{{\"pid\":{pid},{json}\n"));
     }
 }

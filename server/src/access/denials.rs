@@ -21,6 +21,8 @@ pub enum DeniedRight {
     Key,
     /// A channel.
     Channel,
+    /// A database.
+    Database,
     /// Authentication as the user that a certificate names.
     TlsCert,
 }

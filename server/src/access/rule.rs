@@ -19,6 +19,8 @@ pub enum RuleError {
     NoSuchPassword,
     /// Its hash is not valid.
     BadHash,
+    /// It names a database that cannot exist.
+    DatabaseOutOfRange,
     /// It allows a subcommand with a certain argument.
     ArgumentOfSubcommand,
 }
@@ -40,6 +42,7 @@ impl fmt::Display for RuleError {
             RuleError::BadHash => {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
             }
+            RuleError::DatabaseOutOfRange => "The provided database ID is out of range",
             RuleError::ArgumentOfSubcommand => "Allowing first-arg of a subcommand is not supported",
         })
     }

@@ -2,7 +2,10 @@
 
 use super::pattern::{Pattern, TextHead};
 use super::rule::{RuleError, has_spaces};
-use crate::catalog::{Categories, Channels, CommandId, Denial, KeyRights, Keys, Words};
+use braid_protocol::number::parse_i64;
+use braid_storage::entry::db::Db;
+
+use crate::catalog::{Categories, Channels, CommandId, Databases, Denial, Flags, KeyRights, Keys, Words};
 
 /// The capacity of the command bitmap.
 pub const N_COMMANDS_MAX: usize = 1024;
@@ -11,6 +14,8 @@ pub const N_COMMANDS_MAX: usize = 1024;
 pub trait Commands {
     /// The command with a name, including `container|subcommand`, in either case.
     fn named(&self, name: &[u8]) -> Option<NamedCommand>;
+    /// Whether a category exists in some server, but not in this one.
+    fn knows_category(&self, name: &[u8]) -> bool;
     /// Calls `each` with every command, its subcommands, and its categories.
     fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories));
 }
@@ -51,6 +56,12 @@ pub struct CheckedCommand<'a> {
     pub keys: Keys,
     /// The positions of its channels.
     pub channels: Channels,
+    /// Its properties.
+    pub flags: Flags,
+    /// The databases that it names.
+    pub databases: Databases,
+    /// The selected database.
+    pub db: Db,
     /// The words of its request.
     pub words: Words<'a>,
 }
@@ -72,6 +83,57 @@ impl CommandSet {
         let bit = 1 << (id.index() % 64);
         let word = &mut self.0[id.index() / 64];
         *word = if is_in { *word | bit } else { *word & !bit };
+    }
+}
+
+impl CheckedCommand<'_> {
+    /// Whether it uses the data of the selected database.
+    fn uses_selected(&self) -> bool {
+        self.flags.has(Flags::READONLY) || self.flags.has(Flags::WRITE) || !self.keys.0.is_empty()
+    }
+}
+
+/// The databases that may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DatabaseSet {
+    All,
+    /// These, in order.
+    Some(Vec<u32>),
+}
+
+impl DatabaseSet {
+    fn allows(&self, db: Db) -> bool {
+        match self {
+            DatabaseSet::All => true,
+            DatabaseSet::Some(allowed) => allowed.binary_search(&db.0).is_ok(),
+        }
+    }
+
+    /// Whether the word is the number of a database that may not be used. The command itself refuses a word
+    /// that is none.
+    fn denies(&self, word: &[u8]) -> bool {
+        let number = parse_i64(word).and_then(|number| u32::try_from(number).ok());
+        number.is_some_and(|number| !self.allows(Db(number)))
+    }
+
+    /// Reads the numbers of a rule, separated by commas.
+    fn parse(numbers: &[u8]) -> Result<Self, RuleError> {
+        let mut allowed = Vec::new();
+        for word in numbers.split(|&byte| byte == b',') {
+            let (digits, is_negative) = match word {
+                [b'-', digits @ ..] => (digits, true),
+                digits => (digits, false),
+            };
+            if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+                return Err(RuleError::Syntax);
+            }
+            let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<i32>().ok());
+            let number = number.filter(|_| !is_negative).ok_or(RuleError::DatabaseOutOfRange)?;
+            allowed.push(number as u32);
+        }
+        allowed.sort_unstable();
+        allowed.dedup();
+        Ok(DatabaseSet::Some(allowed))
     }
 }
 
@@ -116,6 +178,7 @@ pub struct Selector {
     key_patterns: Vec<KeyPattern>,
     allows_all_channels: bool,
     channel_patterns: Vec<Pattern>,
+    databases: DatabaseSet,
 }
 
 impl Selector {
@@ -131,17 +194,26 @@ impl Selector {
             key_patterns: Vec::new(),
             allows_all_channels,
             channel_patterns: Vec::new(),
+            databases: DatabaseSet::All,
         }
     }
 
     /// Whether it allows everything.
     pub fn allows_everything(&self) -> bool {
-        self.allows_all_commands && self.allows_all_keys && self.allows_all_channels
+        self.allows_all_commands
+            && self.allows_all_keys
+            && self.allows_all_channels
+            && self.allows_all_databases()
     }
 
     /// Whether it allows all channels.
     pub fn allows_all_channels(&self) -> bool {
         self.allows_all_channels
+    }
+
+    /// Whether it allows all databases.
+    pub fn allows_all_databases(&self) -> bool {
+        self.databases == DatabaseSet::All
     }
 
     /// The patterns of its channels.
@@ -156,6 +228,9 @@ impl Selector {
     pub fn check(&self, asked: &CheckedCommand<'_>) -> Result<(), Denial> {
         if !self.allows_command(asked) {
             return Err(Denial::Command(asked.full_name));
+        }
+        if let Some(at) = self.forbidden_database(asked) {
+            return Err(Denial::Database(at));
         }
         if let Some(at) = self.forbidden_key(asked) {
             return Err(Denial::Key(at));
@@ -177,9 +252,30 @@ impl Selector {
                 .any(|(id, argument)| *id == asked.id && asked.words.get(1).eq_ignore_ascii_case(argument))
     }
 
-    /// Whether its rights to commands do not depend on their words.
+    /// Whether its rights to commands depend on neither their words nor the selected database.
     pub(super) fn judges_commands_by_name(&self) -> bool {
-        self.first_arguments.is_empty()
+        self.first_arguments.is_empty() && self.allows_all_databases()
+    }
+
+    /// The position of the first database that it denies, as in [`Denial::Database`].
+    fn forbidden_database(&self, asked: &CheckedCommand<'_>) -> Option<usize> {
+        if self.allows_all_databases() {
+            return None;
+        }
+        if asked.uses_selected() && !self.databases.allows(asked.db) {
+            return Some(0);
+        }
+        let words = asked.words;
+        let is_denied = |at: usize| at < words.len() && self.databases.denies(words.get(at));
+        match asked.databases {
+            Databases::Selected => None,
+            Databases::All => Some(0),
+            Databases::Words(places) => places.iter().copied().find(|&at| is_denied(at)),
+            Databases::AfterDb(first) => {
+                let named = (first..words.len()).filter(|&at| words.get(at).eq_ignore_ascii_case(b"db"));
+                named.map(|at| at + 1).find(|&at| is_denied(at))
+            }
+        }
     }
 
     /// The position of the first key that it denies.
@@ -271,12 +367,20 @@ impl Selector {
         } else if is("resetchannels") {
             self.allows_all_channels = false;
             self.channel_patterns.clear();
+        } else if is("alldbs") {
+            self.databases = DatabaseSet::All;
+        } else if is("resetdbs") {
+            self.databases = DatabaseSet::Some(Vec::new());
         } else if is("allcommands") || is("+@all") {
             self.begin_commands(true);
         } else if is("nocommands") || is("-@all") {
             self.begin_commands(false);
         } else {
             return match rule {
+                [b'd' | b'D', b'b' | b'B', b'=', numbers @ ..] => {
+                    self.databases = DatabaseSet::parse(numbers)?;
+                    Ok(())
+                }
                 [b'~', pattern @ ..] => self.add_keys(KeyRights::READ.and(KeyRights::WRITE), pattern),
                 [b'%', rest @ ..] => self.add_keys_with_rights(rest),
                 [b'&', pattern @ ..] => self.add_channels(pattern),
@@ -348,12 +452,15 @@ impl Selector {
     }
 
     fn apply_category(&mut self, allow: bool, name: &[u8], commands: &dyn Commands) -> Result<(), RuleError> {
-        let category = Categories::named(name).ok_or(RuleError::Unknown)?;
-        commands.each(&mut |ids, categories| {
-            if categories.has(category) {
-                self.change(ids, allow);
-            }
-        });
+        match Categories::named(name) {
+            Some(category) => commands.each(&mut |ids, categories| {
+                if categories.has(category) {
+                    self.change(ids, allow);
+                }
+            }),
+            None if commands.knows_category(name) => {}
+            None => return Err(RuleError::Unknown),
+        }
         self.note_rule(allow, &[b"@", name].concat());
         Ok(())
     }
@@ -461,6 +568,18 @@ impl Selector {
         self.channel_patterns.iter().map(with_sign).collect::<Vec<_>>().join(&b' ')
     }
 
+    /// The rule about databases; empty if all are allowed.
+    pub fn describe_databases(&self) -> Vec<u8> {
+        match &self.databases {
+            DatabaseSet::All => Vec::new(),
+            DatabaseSet::Some(allowed) if allowed.is_empty() => b"resetdbs".to_vec(),
+            DatabaseSet::Some(allowed) => {
+                let numbers: Vec<String> = allowed.iter().map(u32::to_string).collect();
+                format!("db={}", numbers.join(",")).into_bytes()
+            }
+        }
+    }
+
     /// All rules.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts = Vec::new();
@@ -474,6 +593,10 @@ impl Selector {
         let channels = self.describe_channels();
         if !channels.is_empty() {
             parts.push(channels);
+        }
+        let databases = self.describe_databases();
+        if !databases.is_empty() {
+            parts.push(databases);
         }
         parts.push(self.describe_commands());
         parts.join(&b' ')

@@ -124,6 +124,11 @@ impl User {
         &self.passwords
     }
 
+    /// Whether some selector has a rule about databases.
+    pub fn has_database_rules(&self) -> bool {
+        !self.selectors.iter().all(Selector::allows_all_databases)
+    }
+
     /// The user's own selector.
     pub fn own_selector(&self) -> &Selector {
         &self.selectors[0]
@@ -231,8 +236,9 @@ impl User {
 fn order(denial: Denial) -> (u8, usize) {
     match denial {
         Denial::Command(_) => (0, 0),
-        Denial::Key(at) => (1, at),
-        Denial::Channel(at) => (2, at),
+        Denial::Database(at) => (1, at),
+        Denial::Key(at) => (2, at),
+        Denial::Channel(at) => (3, at),
     }
 }
 
@@ -331,10 +337,11 @@ impl User {
 #[cfg(test)]
 pub(super) mod tests {
     use braid_protocol::request::Arg;
+    use braid_storage::entry::db::Db;
 
     use super::super::selector::{CommandForm, NamedCommand};
     use super::*;
-    use crate::catalog::{Categories, CommandId, KeySpec, KeyUse, Keys, KeysAt, Words};
+    use crate::catalog::{Categories, CommandId, Databases, Flags, KeySpec, KeyUse, Keys, KeysAt, Words};
 
     /// GET, MGET, SET, CONFIG with two subcommands, PUBLISH and PSUBSCRIBE.
     pub struct Few;
@@ -361,6 +368,10 @@ pub(super) mod tests {
             let ids = if at == 3 { vec![3, 4, 5] } else { vec![at as u16] };
             let ids = ids.into_iter().map(CommandId).collect();
             Some(NamedCommand { full_name: NAMES[at].0.to_owned(), ids, form })
+        }
+
+        fn knows_category(&self, name: &[u8]) -> bool {
+            name == b"json"
         }
 
         fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories)) {
@@ -413,6 +424,9 @@ pub(super) mod tests {
             is_free: false,
             keys,
             channels,
+            flags: if at < 2 { Flags::READONLY } else { Flags::NONE },
+            databases: Databases::Selected,
+            db: Db(0),
             words: Words::new(&bytes, &ranges),
         };
         let checked = user.check(&asked);

@@ -42,6 +42,9 @@ pub enum Denial {
     Key(usize),
     /// The channel at this position among the command's words.
     Channel(usize),
+    /// The database whose number is at this position among the command's words. At position 0, the name of
+    /// the command stands for the selected database, or for all.
+    Database(usize),
 }
 
 const _: () = assert!(size_of::<Outcome>() == size_of::<Cow<'static, str>>());
@@ -107,6 +110,7 @@ impl CommandError {
             CommandError::Denied(Denial::Channel(_)) => {
                 "NOPERM this user has no permissions to access one of the channels used as arguments"
             }
+            CommandError::Denied(Denial::Database(_)) => "NOPERM No permissions to access database",
             CommandError::Storage(error) => match error {
                 StorageError::WrongType => {
                     "WRONGTYPE Operation against a key holding the wrong kind of value"

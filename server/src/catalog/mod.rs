@@ -4,6 +4,7 @@
 
 mod args;
 mod category;
+mod databases;
 mod error;
 mod facts;
 mod flags;
@@ -13,6 +14,7 @@ mod requests;
 pub use args::Args;
 pub use braid_protocol::Words;
 pub use category::Categories;
+pub use databases::Databases;
 pub use error::{CommandError, Denial, Outcome, shown};
 pub use facts::{Arity, Deprecation, Group};
 pub use flags::Flags;

@@ -215,6 +215,8 @@ pub struct Queue {
     commands: Vec<CommandId>,
     /// Whether a command could not be queued, so that EXEC refuses.
     pub refused: bool,
+    /// The database that the last queued SELECT will select.
+    pub selects: Option<Db>,
 }
 
 impl Queue {
@@ -262,6 +264,12 @@ impl Queue {
 }
 
 impl Session {
+    /// The database that is selected when the next command runs, also within a transaction.
+    #[inline]
+    pub fn next_db(&self) -> Db {
+        self.queue.as_ref().and_then(|queue| queue.selects).unwrap_or(self.db)
+    }
+
     /// Creates the state of a client that just connected. It must become a user before it runs anything.
     pub fn new(record: Arc<ClientRecord>, origin: Origin) -> Self {
         Self {

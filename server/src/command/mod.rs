@@ -16,6 +16,7 @@ mod work;
 use std::sync::{LazyLock, OnceLock};
 
 use braid_protocol::request::{Parse, RequestParser};
+use braid_storage::entry::db::Db;
 
 use crate::{access::User, catalog::Words, config::RenamedCommand};
 use table::renames::CalledNames;
@@ -81,7 +82,7 @@ pub(crate) fn may_run(user: &User, line: &str) -> bool {
     assert!(matches!(parsed, Ok(Parse::Request { .. })), "it is a line of plain words");
     let words = Words::new(&line, &ranges);
     match TABLE.find(words) {
-        Found::Command(command) => user.check(&command.asked(words)).is_ok(),
+        Found::Command(command) => user.check(&command.asked(words, Db(0))).is_ok(),
         _ => false,
     }
 }

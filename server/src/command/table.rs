@@ -10,7 +10,10 @@ pub(super) mod syntax;
 
 use std::collections::HashMap;
 
-use braid_storage::table::hash::{Routed, Router};
+use braid_storage::{
+    entry::db::Db,
+    table::hash::{Routed, Router},
+};
 
 use super::{CommandSpec, Run};
 use crate::{
@@ -89,15 +92,19 @@ impl Registered {
         std::iter::once(self).filter(|command| !command.counts_as_parent).chain(parts)
     }
 
-    /// Returns the facts that access control needs about a command with these words.
+    /// Returns the facts that access control needs about a command with these words, while the database `db` is
+    /// selected.
     #[inline(always)]
-    pub fn asked<'w>(&self, words: Words<'w>) -> CheckedCommand<'w> {
+    pub fn asked<'w>(&self, words: Words<'w>, db: Db) -> CheckedCommand<'w> {
         CheckedCommand {
             id: self.judged_as,
             full_name: self.judged_name,
             is_free: self.has(Flags::NO_AUTH),
             keys: self.spec.keys,
             channels: self.spec.channels,
+            flags: self.spec.flags,
+            databases: self.spec.databases,
+            db,
             words,
         }
     }

@@ -267,8 +267,9 @@ impl Config {
     ///
     /// The server log shows them at the start.
     pub fn notices(&self) -> Vec<String> {
-        let kept = self.kept_and_set().map(|row| format!("'{}' is set, but has no effect yet.", row.name));
-        kept.collect()
+        let notice =
+            |row: &Directive| format!("'{}' is set, but has no effect: {}.", row.name, row.why_idle());
+        self.kept_and_set().map(notice).collect()
     }
 
     /// Returns the directives without effect whose value asks for one.
@@ -469,6 +470,7 @@ pub(super) mod tests {
         let mut config = config();
         assert_eq!(config.notices(), Vec::<String>::new());
         set(&mut config, &[("activedefrag", "yes"), ("save", "")]).unwrap();
-        assert_eq!(config.notices(), ["'activedefrag' is set, but has no effect yet."]);
+        let why = "'activedefrag' is set, but has no effect: the allocator cannot move values together.";
+        assert_eq!(config.notices(), [why]);
     }
 }

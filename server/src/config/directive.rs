@@ -20,6 +20,8 @@ pub struct Directive {
     pub meaning: Meaning,
     /// A rule that checks or adjusts a value, for this directive only.
     pub(super) rule: Option<Rule>,
+    /// The reason why it has no effect, if it has none.
+    pub idle: Option<&'static str>,
     /// The missing feature, if an application that sets the directive would wait for its effect.
     pub(super) missing: Option<AbsentFeature>,
 }
@@ -98,6 +100,7 @@ pub(super) const fn row(name: &'static str, kind: Kind, default: &'static str) -
         flags: DirectiveFlags::NONE,
         meaning: Meaning::Kept,
         rule: None,
+        idle: None,
         missing: None,
     }
 }
@@ -178,6 +181,12 @@ impl Directive {
         self
     }
 
+    /// Says why the directive has no effect.
+    pub(super) const fn idle(mut self, why: &'static str) -> Self {
+        self.idle = Some(why);
+        self
+    }
+
     pub(super) const fn missing(self, why: &'static str) -> Self {
         self.lacking(AbsentFeature { why, ends_start: false })
     }
@@ -187,6 +196,7 @@ impl Directive {
     }
 
     const fn lacking(mut self, missing: AbsentFeature) -> Self {
+        self.idle = Some(missing.why);
         self.missing = Some(missing);
         self
     }
@@ -202,6 +212,11 @@ impl Directive {
     /// Returns why the server must not start with a value, if it must not.
     pub(super) fn refused_at_start(&self, value: &Value) -> Option<&'static str> {
         self.missing.filter(|missing| missing.ends_start).and_then(|_| self.refused_at_run_time(value))
+    }
+
+    /// Returns why it has no effect; empty if it has one.
+    pub fn why_idle(&self) -> &'static str {
+        self.idle.unwrap_or_default()
     }
 
     /// Whether Braid acts on it.

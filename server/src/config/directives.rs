@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
-    Access, AclPubsubDefault, Amount, AppendFsync, AuthClients, AuthClientsUser, BindAddress, KeyspaceEvents,
-    LogLevel, MaxmemoryPolicy, OutputLimits, RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions,
-    Supervised, SyslogFacility, UserLine, Word,
+    Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
+    KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj, OutputLimits,
+    RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions, Supervised, SyslogFacility, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -28,6 +28,25 @@ pub const REDIS_VERSION: &str = "7.4.0";
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
 const NO_REPLICATION: &str = "replication is not supported yet";
+const NO_CLUSTER: &str = "Redis Cluster is not supported yet";
+const NO_OUTGOING: &str = "the server connects to no other server";
+const NO_DEFRAG: &str = "the allocator cannot move values together";
+const NO_CHILDREN: &str = "snapshots and rewrites need no process of their own";
+const NO_MIGRATION: &str = "slots cannot migrate without Redis Cluster";
+const NO_RDMA: &str = "RDMA is not supported";
+const NO_TEMPLATES: &str = "hashes do not share their field names";
+const NO_ARRAYS: &str = "there are no arrays";
+const NO_IDEMPOTENCE: &str = "XADD takes no identifiers of producers";
+const NO_BACKUP: &str = "there is no BACKUP";
+const ACCEPTS_ALL: &str = "a turn of the event loop accepts up to 64 connections";
+const OWN_PACE: &str = "threads pace background work by their load";
+const FREES_LARGE: &str = "values of 64 KiB or more are always freed in the background";
+const SYNCS_ONCE: &str = "files are synced when they are complete";
+const REPLIES_COPIED: &str = "the server decides by size alone which replies are copied";
+const FOR_TESTS: &str = "it serves tests of Redis's own code";
+const LONG_AGO: &str = "Redis itself has ignored it since 7.0";
+/// One more than the highest processor that a list may name, which is the limit of Linux's mask.
+const MAX_CPUS: usize = 1024;
 /// The longest host name that a cluster node announces, as in Redis.
 const MAX_HOSTNAME_BYTES: usize = 255;
 
@@ -64,6 +83,15 @@ directives! {
     yes_no("io-threads-always-active", "no") =>
         /// Whether all I/O threads serve connections, even under a small load.
         live io_threads_always_active: bool = Value::yes;
+    choice("announce-as", AnnounceAs::WORDS, "redis-7.4").immutable() =>
+        /// The server that HELLO, INFO and LATENCY LATEST describe.
+        live announce_as: AnnounceAs = one_word;
+    yes_no("extended-redis-compatibility", "no") =>
+        /// Whether a server that is announced as Valkey calls itself Redis where clients look for that.
+        live extended_redis_compatibility: bool = Value::yes;
+    text("availability-zone", "") =>
+        /// Place of the server, which HELLO and INFO tell; `None` tells nothing.
+        live availability_zone: Option<Vec<u8>> = Value::nonempty;
     // Listening.
     integer("port", 0, PORT, "6379") =>
         /// TCP port; 0 listens on no TCP port.
@@ -71,22 +99,30 @@ directives! {
     row("bind", Kind::Addresses, "127.0.0.1 -::1") =>
         /// Addresses for TCP. An empty list listens on no TCP port.
         live bind: Vec<BindAddress> = addresses;
-    text("bind-source-addr", "");
+    text("bind-source-addr", "").idle(NO_OUTGOING);
     text("unixsocket", "").immutable() =>
         /// Path of the Unix socket.
         live unixsocket: Option<PathBuf> = Value::path;
     row("unixsocketperm", Kind::FileMode, "0").immutable() =>
         /// File mode of the Unix socket; `None` leaves the mode to the process's mask.
         live unixsocketperm: Option<u32> = Value::nonzero;
+    text("unixsocketgroup", "").immutable() =>
+        /// Group of the Unix socket; `None` leaves the process's group.
+        live unixsocketgroup: Option<Vec<u8>> = Value::nonempty;
     integer("tcp-backlog", 0, INT, "511").immutable() =>
         /// Length of the queue of connections that wait to be accepted.
         live tcp_backlog: u32 = Value::number;
     yes_no("protected-mode", "yes") =>
         /// Whether connections from other machines are refused while there is no password.
         live protected_mode: bool = Value::yes;
-    integer("socket-mark-id", 0, UINT, "0").immutable();
-    integer("max-new-connections-per-cycle", 1, 1_000, "10");
-    integer("max-new-tls-connections-per-cycle", 1, 1_000, "1");
+    yes_no("mptcp", "no").immutable().idle("connections use one path");
+    text("rdma-bind", "").idle(NO_RDMA);
+    integer("rdma-port", 0, PORT, "0").never_without(NO_RDMA);
+    integer("rdma-rx-size", 65_536, 16 << 20, "1048576").immutable().idle(NO_RDMA);
+    integer("rdma-completion-vector", -1, 1_024, "-1").immutable().idle(NO_RDMA);
+    integer("socket-mark-id", 0, UINT, "0").immutable().idle("sockets carry no mark");
+    integer("max-new-connections-per-cycle", 1, 1_000, "10").idle(ACCEPTS_ALL);
+    integer("max-new-tls-connections-per-cycle", 1, 1_000, "1").idle(ACCEPTS_ALL);
     // Clients.
     text("requirepass", "").sensitive() =>
         /// Password of the default user.
@@ -103,6 +139,7 @@ directives! {
     integer("acllog-max-len", 0, LONG, "128") =>
         /// Greatest number of entries that ACL LOG keeps.
         live acllog_max_len: usize = Value::number;
+    line("lua-replicate-commands", 1, 1).idle(LONG_AGO);
     line("rename-command", 2, 2) =>
         /// Commands with another name, or without one.
         live renamed_commands: Vec<RenamedCommand> = renamed_commands;
@@ -143,15 +180,23 @@ directives! {
     integer("io-threads", 1, 128, "1").immutable() =>
         /// Threads that serve sockets and run commands.
         live io_threads: usize = Value::number;
-    yes_no("io-threads-do-reads", "no").immutable();
+    yes_no("io-threads-do-reads", "no").immutable().idle("every thread reads and writes its own sockets");
+    integer("prefetch-batch-max-size", 0, 128, "16").idle("a thread fetches ahead for all commands that it has read");
+    integer("lookahead", 1, INT, "16").idle("a thread fetches ahead for all commands that it has read");
+    integer("min-io-threads-avoid-copy-reply", 0, 256, "7").hidden().idle(REPLIES_COPIED);
+    integer("min-string-size-avoid-copy-reply", 0, INT, "16384").hidden().idle(REPLIES_COPIED);
+    integer("min-string-size-avoid-copy-reply-threaded", 0, INT, "65536").hidden().idle(REPLIES_COPIED);
+    text("hash-seed", "").immutable().idle("keys are placed by a secret that is new at each start");
+    yes_no("import-mode", "no").never_without("keys that expire during an import cannot be kept");
+    yes_no("vset-force-single-threaded-execution", "no").immutable().idle("there are no vector sets");
     integer("databases", 1, INT, "16").immutable() =>
         /// Number of databases that SELECT can reach.
         live databases: usize = Value::number;
-    integer("hz", 0, INT, "10").rule(between_1_and_500) =>
+    integer("hz", 0, INT, "10").rule(between_1_and_500).idle(OWN_PACE) =>
         /// Background rounds per second, 1 to 500.
         reserved hz: u32 = Value::number;
-    yes_no("dynamic-hz", "yes");
-    yes_no("activerehashing", "yes");
+    yes_no("dynamic-hz", "yes").idle(OWN_PACE);
+    yes_no("activerehashing", "yes").idle("tables grow with each write to them");
     memory("maxmemory", 0, ULONG, "0") =>
         /// Limit of the memory for data, in bytes; `None` sets no limit.
         live maxmemory: Option<u64> = Value::nonzero;
@@ -170,19 +215,20 @@ directives! {
     integer("lfu-decay-time", 0, INT, "1") =>
         /// Minutes after which the frequency counter decays by one; 0: never.
         live lfu_decay_time: u32 = Value::number;
-    integer("active-expire-effort", 1, 10, "1") =>
+    integer("active-expire-effort", 1, 10, "1").idle(OWN_PACE) =>
         /// Effort to remove expired keys early, 1 to 10.
         reserved active_expire_effort: u32 = Value::number;
     row("notify-keyspace-events", Kind::Events, "") =>
         /// Classes of events that are published.
         live notify_keyspace_events: KeyspaceEvents = Value::events;
-    yes_no("lazyfree-lazy-eviction", "no");
-    yes_no("lazyfree-lazy-expire", "no");
-    yes_no("lazyfree-lazy-server-del", "no");
-    yes_no("lazyfree-lazy-user-del", "no");
-    yes_no("lazyfree-lazy-user-flush", "no");
-    yes_no("lazyexpire-nested-arbitrary-keys", "yes");
-    text("locale-collate", "");
+    yes_no("lazyfree-lazy-eviction", "no").idle(FREES_LARGE);
+    yes_no("lazyfree-lazy-expire", "no").idle(FREES_LARGE);
+    yes_no("lazyfree-lazy-server-del", "no").idle(FREES_LARGE);
+    yes_no("lazyfree-lazy-user-del", "no").idle(FREES_LARGE);
+    yes_no("lazyfree-lazy-user-flush", "no").idle(FREES_LARGE);
+    yes_no("lazyexpire-nested-arbitrary-keys", "yes").idle("a key that expires within a transaction is always logged as part of it");
+    text("locale-collate", "").rule(locale)
+        .idle("SORT with ALPHA compares bytes, which is the order of the only locales that it takes");
     // Encodings.
     integer("hash-max-listpack-entries", 0, LONG, "512").alias("hash-max-ziplist-entries") =>
         /// Fields of the largest packed hash.
@@ -195,7 +241,9 @@ directives! {
         ///
         /// A positive number counts entries. A negative one is a class: -1 is 4 KiB, -5 is 64 KiB.
         live list_max_listpack_size: i32 = Value::number;
-    integer("list-compress-depth", 0, INT, "0") =>
+    line("list-max-ziplist-entries", 1, 1).idle(LONG_AGO);
+    line("list-max-ziplist-value", 1, 1).idle(LONG_AGO);
+    integer("list-compress-depth", 0, INT, "0").idle("lists are not compressed") =>
         /// Nodes at each end of a list that stay uncompressed; 0: all.
         reserved list_compress_depth: u32 = Value::number;
     integer("set-max-intset-entries", 0, LONG, "512") =>
@@ -222,17 +270,33 @@ directives! {
     memory("hll-sparse-max-bytes", 0, LONG, "3000") =>
         /// Bytes of the largest sparse HyperLogLog.
         live hll_sparse_max_bytes: usize = Value::number;
-    // // Observability.
+    integer("hash-min-template-entries", 0, LONG, "0").idle(NO_TEMPLATES);
+    integer("hash-max-template-entries", 0, LONG, "0").idle(NO_TEMPLATES);
+    integer("hash-rdb-load-min-template-entries", 0, LONG, "0").idle(NO_TEMPLATES);
+    integer("hash-rdb-load-max-template-entries", 0, LONG, "0").idle(NO_TEMPLATES);
+    integer("hash-rdb-load-template-disassembly-threshold", 0, LONG, "0").idle(NO_TEMPLATES);
+    integer("array-slice-size", 1, UINT, "4096").idle(NO_ARRAYS);
+    integer("array-sparse-kmax", 0, UINT, "10").idle(NO_ARRAYS);
+    integer("array-sparse-kmin", 0, UINT, "5").idle(NO_ARRAYS);
+    integer("stream-idmp-duration", 1, 86_400, "100").idle(NO_IDEMPOTENCE);
+    integer("stream-idmp-maxsize", 1, 10_000, "100").idle(NO_IDEMPOTENCE);
+    // Observability.
     choice("loglevel", LogLevel::WORDS, "notice") =>
         /// Least severe level that the server log contains.
         live loglevel: LogLevel = one_word;
+    choice("log-format", LogFormat::WORDS, "legacy") =>
+        /// Form of the server log's lines.
+        live log_format: LogFormat = one_word;
+    choice("log-timestamp-format", LogTimestampFormat::WORDS, "legacy") =>
+        /// Form of the times in the server log.
+        live log_timestamp_format: LogTimestampFormat = one_word;
     text("logfile", "").immutable() =>
         /// File of the server log; `None` is the standard output.
         live logfile: Option<PathBuf> = Value::path;
     yes_no("hide-user-data-from-log", "no") =>
-        /// Whether data from clients is left out of the server log.
-        reserved hide_user_data_from_log: bool = Value::yes;
-    yes_no("always-show-logo", "no").immutable() =>
+        /// Whether names of keys and users are left out of the server log.
+        live hide_user_data_from_log: bool = Value::yes;
+    yes_no("always-show-logo", "no").immutable().idle("there is no logo") =>
         /// Whether the logo is shown even if the server log is no terminal.
         reserved always_show_logo: bool = Value::yes;
     integer("slowlog-log-slower-than", -1, LONG, "10000").alias("commandlog-execution-slower-than") =>
@@ -241,6 +305,12 @@ directives! {
     integer("slowlog-max-len", 0, LONG, "128").alias("commandlog-slow-execution-max-len") =>
         /// Greatest number of entries in the slow log.
         live slowlog_max_len: usize = Value::number;
+    integer("slowlog-entry-max-argc", 2, INT, "32") =>
+        /// Greatest number of words that an entry of a log keeps of its command.
+        live slowlog_entry_max_argc: usize = Value::number;
+    integer("slowlog-entry-max-string-len", 1, LONG, "128") =>
+        /// Greatest number of bytes that an entry of a log keeps of a word.
+        live slowlog_entry_max_string_len: usize = Value::number;
     integer("commandlog-request-larger-than", -1, LONG, "1048576") =>
         /// Bytes of a request from which it is logged; `None` turns it off.
         live commandlog_request_larger_than: Option<usize> = not_negative;
@@ -282,10 +352,12 @@ directives! {
     yes_no("crash-log-enabled", "yes") =>
         /// Whether a fatal fault logs the program's position.
         live crash_log_enabled: bool = Value::yes;
-    yes_no("crash-memcheck-enabled", "yes");
-    integer("watchdog-period", 0, INT, "0").hidden();
-    yes_no("use-exit-on-panic", "no").hidden();
-    yes_no("enable-debug-assert", "no").immutable().hidden();
+    yes_no("key-memory-histograms", "no").immutable().idle("INFO has no histograms of the memory of keys");
+    text("debug-context", "").hidden().idle(FOR_TESTS);
+    yes_no("crash-memcheck-enabled", "yes").idle("a fault does not start a memory test");
+    integer("watchdog-period", 0, INT, "0").hidden().idle("there is no watchdog");
+    yes_no("use-exit-on-panic", "no").hidden().idle(FOR_TESTS);
+    yes_no("enable-debug-assert", "no").immutable().hidden().idle(FOR_TESTS);
     // The process.
     row("dir", Kind::Dir, "./").protected() =>
         /// Working directory, an absolute path that exists. Relative paths in other settings start here.
@@ -305,7 +377,7 @@ directives! {
     text("proc-title-template", "{title} {listen-addr} {server-mode}").rule(title_template) =>
         /// Template of the process's title.
         live proc_title_template: Vec<u8> = bytes;
-    integer("shutdown-timeout", 0, INT, "10") =>
+    integer("shutdown-timeout", 0, INT, "10").idle(NO_REPLICATION) =>
         /// Time that SHUTDOWN waits for replicas.
         reserved shutdown_timeout: Duration = seconds;
     row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
@@ -325,23 +397,32 @@ directives! {
         /// allowed.
         live enable_module_command: Access = one_word;
     line("loadmodule", 1, usize::MAX).never_without("modules are not supported");
-    choice("oom-score-adj", &["no", "yes", "relative", "absolute"], "no").rule(relative_is_yes);
-    row("oom-score-adj-values", Kind::OomScores, "0 200 800");
-    yes_no("disable-thp", "yes").immutable();
-    yes_no("jemalloc-bg-thread", "yes");
-    text("server-cpulist", "").alias("server_cpulist").immutable();
-    text("bio-cpulist", "").alias("bio_cpulist").immutable();
-    text("aof-rewrite-cpulist", "").alias("aof_rewrite_cpulist").immutable();
-    text("bgsave-cpulist", "").alias("bgsave_cpulist").immutable();
-    text("ignore-warnings", "");
-    yes_no("lua-enable-deprecated-api", "no").immutable().hidden();
-    yes_no("activedefrag", "no").missing("active defragmentation is not supported");
-    memory("active-defrag-ignore-bytes", 1, LONG, "100mb");
-    integer("active-defrag-threshold-lower", 0, 1_000, "10");
-    integer("active-defrag-threshold-upper", 0, 1_000, "100");
-    integer("active-defrag-cycle-min", 1, 99, "1");
-    integer("active-defrag-cycle-max", 1, 99, "25");
-    integer("active-defrag-max-scan-fields", 1, LONG, "1000");
+    choice("oom-score-adj", OomScoreAdj::WORDS, "no").rule(relative_is_yes) =>
+        /// How `oom-score-adj-values` change the process's score.
+        live oom_score_adj: OomScoreAdj = one_word;
+    row("oom-score-adj-values", Kind::OomScores, "0 200 800") =>
+        /// Score adjustments of a primary, a replica and a child. The server is a primary without children.
+        live oom_score_adj_values: [i16; 3] = Value::oom_scores;
+    yes_no("disable-thp", "yes").immutable().idle("huge pages are requested for each part of memory");
+    yes_no("jemalloc-bg-thread", "yes").idle("the allocator is mimalloc");
+    text("server-cpulist", "").alias("server_cpulist").immutable().rule(cpu_list) =>
+        /// Processors of the I/O threads; an empty list leaves the choice to the system.
+        live server_cpulist: Vec<usize> = cpus;
+    text("bio-cpulist", "").alias("bio_cpulist").immutable().rule(cpu_list) =>
+        /// Processors of all other threads; an empty list leaves the choice to the system.
+        live bio_cpulist: Vec<usize> = cpus;
+    text("aof-rewrite-cpulist", "").alias("aof_rewrite_cpulist").immutable().idle(NO_CHILDREN);
+    text("bgsave-cpulist", "").alias("bgsave_cpulist").immutable().idle(NO_CHILDREN);
+    text("ignore-warnings", "").idle("no warning of the system ends the start");
+    yes_no("lua-enable-deprecated-api", "no").alias("lua-enable-insecure-api").immutable().hidden().idle("scripts have no deprecated functions");
+    yes_no("activedefrag", "no").missing(NO_DEFRAG);
+    memory("active-defrag-ignore-bytes", 1, LONG, "100mb").idle(NO_DEFRAG);
+    integer("active-defrag-threshold-lower", 0, 1_000, "10").idle(NO_DEFRAG);
+    integer("active-defrag-threshold-upper", 0, 1_000, "100").idle(NO_DEFRAG);
+    integer("active-defrag-cycle-min", 1, 99, "1").idle(NO_DEFRAG);
+    integer("active-defrag-cycle-max", 1, 99, "25").idle(NO_DEFRAG);
+    integer("active-defrag-cycle-us", 0, 100_000, "500").idle(NO_DEFRAG);
+    integer("active-defrag-max-scan-fields", 1, LONG, "1000").idle(NO_DEFRAG);
     // Snapshots.
     row("save", Kind::Save, "3600 1 300 100 60 10000") =>
         /// Conditions for a background snapshot. With any, the server also saves when it stops; with none, it
@@ -363,14 +444,19 @@ directives! {
         /// Whether values, records and metadata of modules are left out when a snapshot is loaded, and only
         /// counted. Otherwise they end the loading.
         live rdb_skip_module_data: bool = Value::yes;
-    yes_no("rdb-del-sync-files", "no");
-    yes_no("rdb-save-incremental-fsync", "yes");
+    text("preload-file", "").immutable().never_without("data is loaded from the working directory only");
+    text("backupdirname", "backupdir").immutable().idle(NO_BACKUP);
+    integer("backup-sealed-ttl", 0, LONG, "0").idle(NO_BACKUP);
+    yes_no("rdb-del-sync-files", "no").idle(NO_REPLICATION);
+    choice("rdb-version-check", &["strict", "relaxed"], "strict")
+        .idle("whether a snapshot can be read follows from the types in it");
+    yes_no("rdb-save-incremental-fsync", "yes").idle(SYNCS_ONCE);
     integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden() =>
         /// Pause of a snapshot after each key, for tests that observe a running save.
         live rdb_key_save_delay: Option<Duration> = micros;
-    integer("key-load-delay", -INT - 1, INT, "0").hidden();
-    integer("loading-process-events-interval-bytes", 1_024, INT, "2097152").hidden();
-    choice("sanitize-dump-payload", &["no", "yes", "clients"], "no");
+    integer("key-load-delay", -INT - 1, INT, "0").hidden().idle(FOR_TESTS);
+    integer("loading-process-events-interval-bytes", 1_024, INT, "2097152").hidden().idle("other threads serve clients during loading");
+    choice("sanitize-dump-payload", &["no", "yes", "clients"], "no").idle("every value is checked wholly");
     yes_no("stop-writes-on-bgsave-error", "yes") =>
         /// Whether writes are refused after a failed snapshot, if there are save points.
         live stop_writes_on_bgsave_error: bool = Value::yes;
@@ -400,63 +486,87 @@ directives! {
     yes_no("aof-load-truncated", "yes") =>
         /// Whether an AOF with an incomplete end is loaded up to there.
         live aof_load_truncated: bool = Value::yes;
+    memory("aof-load-corrupt-tail-max-size", 0, LONG, "0")
+        .idle("a damaged end is never cut at the start: --check-aof --fix does this");
     yes_no("aof-use-rdb-preamble", "yes") =>
         /// Whether the base of the AOF is a snapshot rather than commands.
         live aof_use_rdb_preamble: bool = Value::yes;
     yes_no("aof-timestamp-enabled", "no") =>
         /// Whether the AOF contains the times of its commands.
         live aof_timestamp_enabled: bool = Value::yes;
-    yes_no("aof-rewrite-incremental-fsync", "yes");
+    yes_no("aof-rewrite-incremental-fsync", "yes").idle(SYNCS_ONCE);
     yes_no("aof-disable-auto-gc", "no") =>
         /// Whether files that a rewrite has made superfluous are kept.
         live aof_disable_auto_gc: bool = Value::yes;
     // Replication.
     row("replicaof", Kind::Primary, "").alias("slaveof").immutable().never_without(NO_REPLICATION);
-    text("masterauth", "").sensitive();
-    text("masteruser", "").sensitive();
-    yes_no("replica-serve-stale-data", "yes").alias("slave-serve-stale-data");
-    yes_no("replica-read-only", "yes").alias("slave-read-only");
-    yes_no("replica-ignore-maxmemory", "yes").alias("slave-ignore-maxmemory");
-    yes_no("replica-ignore-disk-write-errors", "no");
-    yes_no("replica-lazy-flush", "no").alias("slave-lazy-flush");
-    integer("replica-priority", 0, INT, "100").alias("slave-priority");
-    yes_no("replica-announced", "yes");
-    text("replica-announce-ip", "").alias("slave-announce-ip");
-    integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port");
+    text("masterauth", "").alias("primaryauth").sensitive().idle(NO_REPLICATION);
+    text("masteruser", "").alias("primaryuser").sensitive().idle(NO_REPLICATION);
+    yes_no("replica-serve-stale-data", "yes").alias("slave-serve-stale-data").idle(NO_REPLICATION);
+    yes_no("replica-read-only", "yes").alias("slave-read-only").idle(NO_REPLICATION);
+    yes_no("replica-ignore-maxmemory", "yes").alias("slave-ignore-maxmemory").idle(NO_REPLICATION);
+    yes_no("replica-ignore-disk-write-errors", "no").idle(NO_REPLICATION);
+    yes_no("replica-lazy-flush", "no").alias("slave-lazy-flush").idle(NO_REPLICATION);
+    integer("replica-priority", 0, INT, "100").alias("slave-priority").idle(NO_REPLICATION);
+    yes_no("replica-announced", "yes").idle(NO_REPLICATION);
+    text("replica-announce-ip", "").alias("slave-announce-ip").idle(NO_REPLICATION);
+    integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port").idle(NO_REPLICATION);
     integer("min-replicas-to-write", 0, INT, "0")
         .alias("min-slaves-to-write")
         .never_without(NO_REPLICATION);
-    integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag");
-    choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore");
-    yes_no("repl-diskless-sync", "yes");
-    integer("repl-diskless-sync-delay", 0, INT, "5");
-    integer("repl-diskless-sync-max-replicas", 0, INT, "0");
-    choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled");
-    integer("repl-ping-replica-period", 1, INT, "10").alias("repl-ping-slave-period");
-    integer("repl-timeout", 1, INT, "60");
-    yes_no("repl-disable-tcp-nodelay", "no");
-    memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes);
-    integer("repl-backlog-ttl", 0, LONG, "3600");
+    integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag").idle(NO_REPLICATION);
+    choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore").idle(NO_REPLICATION);
+    yes_no("repl-diskless-sync", "yes").idle(NO_REPLICATION);
+    integer("repl-diskless-sync-delay", 0, INT, "5").idle(NO_REPLICATION);
+    integer("repl-diskless-sync-max-replicas", 0, INT, "0").idle(NO_REPLICATION);
+    choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled").idle(NO_REPLICATION);
+    integer("repl-ping-replica-period", 1, INT, "10").alias("repl-ping-slave-period").idle(NO_REPLICATION);
+    integer("repl-timeout", 1, INT, "60").idle(NO_REPLICATION);
+    yes_no("repl-disable-tcp-nodelay", "no").idle(NO_REPLICATION);
+    memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes).idle(NO_REPLICATION);
+    integer("repl-backlog-ttl", 0, LONG, "3600").idle(NO_REPLICATION);
+    yes_no("dual-channel-replication-enabled", "no").idle(NO_REPLICATION);
+    memory("replica-full-sync-buffer-limit", 0, LONG, "0").idle(NO_REPLICATION);
+    yes_no("repl-rdb-channel", "no").hidden().idle(NO_REPLICATION);
+    yes_no("repl-mptcp", "no").immutable().idle(NO_REPLICATION);
+    integer("repl-compression", 0, 22, "0").idle(NO_REPLICATION);
+    integer("repl-compression-max-latency", 0, INT, "100").idle(NO_REPLICATION);
     // Cluster.
-    yes_no("cluster-enabled", "no").immutable().never_without("Redis Cluster is not supported yet");
-    text("cluster-config-file", "nodes.conf").immutable();
-    integer("cluster-node-timeout", 0, LONG, "15000");
-    integer("cluster-port", 0, PORT, "0").immutable();
-    integer("cluster-replica-validity-factor", 0, INT, "10").alias("cluster-slave-validity-factor");
-    integer("cluster-migration-barrier", 0, INT, "1");
-    yes_no("cluster-allow-replica-migration", "yes");
-    yes_no("cluster-require-full-coverage", "yes");
-    yes_no("cluster-replica-no-failover", "no").alias("cluster-slave-no-failover");
-    yes_no("cluster-allow-reads-when-down", "no");
-    yes_no("cluster-allow-pubsubshard-when-down", "yes");
-    memory("cluster-link-sendbuf-limit", 0, ULONG, "0");
-    text("cluster-announce-ip", "");
-    text("cluster-announce-hostname", "").rule(host_name);
-    text("cluster-announce-human-nodename", "").rule(node_name);
-    integer("cluster-announce-port", 0, PORT, "0");
-    integer("cluster-announce-tls-port", 0, PORT, "0");
-    integer("cluster-announce-bus-port", 0, PORT, "0");
-    choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip");
+    yes_no("cluster-enabled", "no").immutable().never_without(NO_CLUSTER);
+    text("cluster-config-file", "nodes.conf").immutable().idle(NO_CLUSTER);
+    integer("cluster-node-timeout", 0, LONG, "15000").idle(NO_CLUSTER);
+    integer("cluster-port", 0, PORT, "0").immutable().idle(NO_CLUSTER);
+    integer("cluster-replica-validity-factor", 0, INT, "10").alias("cluster-slave-validity-factor").idle(NO_CLUSTER);
+    integer("cluster-migration-barrier", 0, INT, "1").idle(NO_CLUSTER);
+    yes_no("cluster-allow-replica-migration", "yes").idle(NO_CLUSTER);
+    yes_no("cluster-require-full-coverage", "yes").idle(NO_CLUSTER);
+    yes_no("cluster-replica-no-failover", "no").alias("cluster-slave-no-failover").idle(NO_CLUSTER);
+    yes_no("cluster-allow-reads-when-down", "no").idle(NO_CLUSTER);
+    yes_no("cluster-allow-pubsubshard-when-down", "yes").idle(NO_CLUSTER);
+    memory("cluster-link-sendbuf-limit", 0, ULONG, "0").idle(NO_CLUSTER);
+    text("cluster-announce-ip", "").idle(NO_CLUSTER);
+    text("cluster-announce-hostname", "").rule(host_name).idle(NO_CLUSTER);
+    text("cluster-announce-human-nodename", "").rule(node_name).idle(NO_CLUSTER);
+    integer("cluster-announce-port", 0, PORT, "0").idle(NO_CLUSTER);
+    integer("cluster-announce-tls-port", 0, PORT, "0").idle(NO_CLUSTER);
+    integer("cluster-announce-bus-port", 0, PORT, "0").idle(NO_CLUSTER);
+    choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip").idle(NO_CLUSTER);
+    text("cluster-announce-client-ipv4", "").idle(NO_CLUSTER);
+    text("cluster-announce-client-ipv6", "").idle(NO_CLUSTER);
+    integer("cluster-announce-client-port", 0, PORT, "0").idle(NO_CLUSTER);
+    integer("cluster-announce-client-tls-port", 0, PORT, "0").idle(NO_CLUSTER);
+    integer("cluster-blacklist-ttl", 0, ULONG, "60").idle(NO_CLUSTER);
+    choice("cluster-config-save-behavior", &["sync", "best-effort"], "sync").idle(NO_CLUSTER);
+    integer("cluster-databases", 1, INT, "1").immutable().idle(NO_CLUSTER);
+    integer("cluster-manual-failover-timeout", 1, INT, "5000").idle(NO_CLUSTER);
+    integer("cluster-message-gossip-perc", 1, 100, "10").hidden().idle(NO_CLUSTER);
+    integer("cluster-ping-interval", 0, INT, "0").hidden().idle(NO_CLUSTER);
+    integer("cluster-compatibility-sample-ratio", 0, 100, "0").idle(NO_CLUSTER);
+    yes_no("cluster-slot-stats-enabled", "no").idle(NO_CLUSTER);
+    integer("cluster-slot-migration-log-max-len", 0, LONG, "1000").idle(NO_MIGRATION);
+    memory("cluster-slot-migration-handoff-max-lag-bytes", 0, LONG, "1mb").idle(NO_MIGRATION);
+    integer("cluster-slot-migration-write-pause-timeout", 0, LONG, "10000").idle(NO_MIGRATION);
+    memory("slot-migration-max-failover-repl-bytes", -1, LONG, "0").idle(NO_MIGRATION);
     // Metrics, Braid's own.
     integer("metrics-port", 0, PORT, "0").immutable() =>
         /// TCP port for HTTP with metrics and a status page; 0 listens on none.
@@ -482,11 +592,12 @@ directives! {
     text("tls-key-file", "") =>
         /// File with the private key of the server's certificate.
         live tls_key_file: Option<PathBuf> = Value::path;
-    text("tls-key-file-pass", "").sensitive();
-    text("tls-client-cert-file", "");
-    text("tls-client-key-file", "");
-    text("tls-client-key-file-pass", "").sensitive();
-    text("tls-dh-params-file", "");
+    text("tls-expected-peer-name", "").idle(NO_OUTGOING);
+    text("tls-key-file-pass", "").sensitive().idle("the key must not be encrypted");
+    text("tls-client-cert-file", "").idle(NO_OUTGOING);
+    text("tls-client-key-file", "").idle(NO_OUTGOING);
+    text("tls-client-key-file-pass", "").sensitive().idle(NO_OUTGOING);
+    text("tls-dh-params-file", "").idle("key exchange uses elliptic curves only");
     text("tls-ca-cert-file", "") =>
         /// File with the authorities that may issue clients' certificates.
         live tls_ca_cert_file: Option<PathBuf> = Value::path;
@@ -502,8 +613,8 @@ directives! {
     integer("tls-auto-reload-interval", 0, INT, "0") =>
         /// Period after which the files of certificates and keys are checked for changes; `None`: never.
         live tls_auto_reload_interval: Option<Duration> = nonzero_seconds;
-    yes_no("tls-replication", "no");
-    yes_no("tls-cluster", "no");
+    yes_no("tls-replication", "no").idle(NO_REPLICATION);
+    yes_no("tls-cluster", "no").idle(NO_CLUSTER);
     text("tls-protocols", "") =>
         /// Versions of TLS. Empty means all that are safe.
         live tls_protocols: Vec<u8> = bytes;
@@ -519,7 +630,7 @@ directives! {
     yes_no("tls-session-caching", "yes") =>
         /// Whether clients may resume sessions.
         live tls_session_caching: bool = Value::yes;
-    integer("tls-session-cache-size", 0, INT, "20480");
+    integer("tls-session-cache-size", 0, INT, "20480").idle("sessions are kept by clients, in tickets");
     integer("tls-session-cache-timeout", 0, INT, "300") =>
         /// Time for which clients may resume a session; `None` sets no limit.
         live tls_session_cache_timeout: Option<Duration> = nonzero_seconds;
@@ -583,6 +694,35 @@ fn at_least_16_kilobytes(value: Value) -> Result<Value, Reason> {
     Ok(Value::Number(value.number::<i128>().max(16 << 10)))
 }
 
+/// Accepts the lists of processors that [`cpus`] reads.
+fn cpu_list(value: Value) -> Result<Value, Reason> {
+    match cpus_of(value.text()) {
+        Some(_) => Ok(value),
+        None => Err(Reason::Rule("argument must be a list of processors such as 0,2-5 or 0-7:2")),
+    }
+}
+
+fn cpus(value: &Value) -> Vec<usize> {
+    cpus_of(value.text()).unwrap_or_default()
+}
+
+/// Reads a list of processors, as taskset takes it: numbers, ranges, and ranges with a step.
+fn cpus_of(text: &[u8]) -> Option<Vec<usize>> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    let mut cpus = Vec::new();
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |word: &str| word.trim().parse::<usize>().ok().filter(|&number| number < MAX_CPUS);
+        let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+        if first > last || step == 0 {
+            return None;
+        }
+        cpus.extend((first..=last).step_by(step));
+    }
+    Some(cpus)
+}
+
 fn save_or_nosave(value: Value) -> Result<Value, Reason> {
     let options = ShutdownOptions::named(value.chosen());
     if options.save && options.nosave {
@@ -607,6 +747,15 @@ fn title_template(value: Value) -> Result<Value, Reason> {
         rest = &rest[close + 1..];
     }
     Ok(value)
+}
+
+/// Accepts the locales whose order is that of bytes.
+fn locale(value: Value) -> Result<Value, Reason> {
+    let known: &[&[u8]] = &[b"", b"C", b"POSIX", b"C.UTF-8", b"C.utf8"];
+    if known.contains(&value.text()) {
+        return Ok(value);
+    }
+    Err(Reason::Rule("Invalid locale name: SORT with ALPHA knows the orders of C, POSIX and C.UTF-8 only"))
 }
 
 fn snapshot_name(value: Value) -> Result<Value, Reason> {
@@ -724,7 +873,14 @@ mod tests {
     use super::*;
 
     /// `CONFIG GET *` of a redis-server 7.0 that was started without a file, as lines of `name=value`.
-    const REDIS_7_0: &str = include_str!("redis-7.0-defaults.txt");
+    const REDIS_7_0: &str = include_str!("defaults/redis-7.0.txt");
+
+    /// The same of newer servers. That of Redis 8.10 is written from its documents.
+    const NEWER: [(&str, &str); 3] = [
+        ("Redis 8.2", include_str!("defaults/redis-8.2.txt")),
+        ("Redis 8.10", include_str!("defaults/redis-8.10.txt")),
+        ("Valkey 9.1", include_str!("defaults/valkey-9.1.txt")),
+    ];
 
     /// Defaults that differ from Redis 7.0, each with its reason.
     const MEANT_TO_DIFFER: &[(&str, &str)] = &[
@@ -750,6 +906,39 @@ mod tests {
     }
 
     #[test]
+    fn every_directive_of_every_server_takes_its_default() {
+        for (server, lines) in [("Redis 7.0", REDIS_7_0)].iter().chain(&NEWER) {
+            let mut n_taken = 0;
+            for (name, value) in lines.lines().map(|line| line.split_once('=').unwrap()) {
+                let (_, place) =
+                    find(name.as_bytes()).unwrap_or_else(|| panic!("{server}: {name} is unknown"));
+                let row = &DIRECTIVES[place];
+                assert!(!row.flags.contains(DirectiveFlags::FILE_ONLY), "{server}: {name}");
+                // No server takes the empty value that it shows for this one.
+                if matches!(row.kind, Kind::Primary | Kind::Dir) {
+                    continue;
+                }
+                let taken = row.parse(&[value.as_bytes()], &row.default_value());
+                let taken = taken.unwrap_or_else(|why| panic!("{server}: {name} {value}: {why}"));
+                assert_eq!(row.kind.print(&taken), value.as_bytes(), "{server}: {name}");
+                assert_eq!(row.refused_at_start(&taken), None, "{server}: {name}");
+                assert_eq!(row.refused_at_run_time(&taken), None, "{server}: {name}");
+                n_taken += 1;
+            }
+            assert!(n_taken > 180, "{server}: {n_taken}");
+        }
+    }
+
+    #[test]
+    fn a_directive_without_an_effect_says_why() {
+        for row in DIRECTIVES {
+            assert_eq!(row.has_effect(), row.idle.is_none(), "{}", row.name);
+            assert!(row.why_idle().is_empty() == row.has_effect(), "{}", row.name);
+            assert!(!row.why_idle().ends_with('.'), "{}: a sentence goes on after it", row.name);
+        }
+    }
+
+    #[test]
     fn what_redis_7_0_shows_is_not_hidden_and_both_names_are_known() {
         let shown: HashSet<&str> = REDIS_7_0.lines().map(|line| line.split_once('=').unwrap().0).collect();
         for row in DIRECTIVES {
@@ -763,7 +952,11 @@ mod tests {
         let mut names = HashSet::new();
         for name in DIRECTIVES.iter().flat_map(Directive::names) {
             assert!(names.insert(name), "{name} stands twice");
-            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || b"-_".contains(&byte)), "{name}");
+            assert!(
+                name.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte)),
+                "{name}"
+            );
             assert_eq!(find(name.to_ascii_uppercase().as_bytes()).unwrap().0, name);
         }
         assert_eq!(find(b"nonesuch"), None);
@@ -832,8 +1025,19 @@ mod tests {
                 "",
                 "argument(s) must be one of the following: default, save, nosave, now, force",
             ),
-            ("loglevel", "zz", "argument(s) must be one of the following: debug, verbose, notice, warning"),
-            ("notify-keyspace-events", "Kg A", "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+            (
+                "loglevel",
+                "zz",
+                "argument(s) must be one of the following: debug, verbose, notice, warning, nothing",
+            ),
+            (
+                "locale-collate",
+                "de_DE.UTF-8",
+                "Invalid locale name: SORT with ALPHA knows the orders of C, POSIX and C.UTF-8 only",
+            ),
+            ("server-cpulist", "3-1", "argument must be a list of processors such as 0,2-5 or 0-7:2"),
+            ("bio-cpulist", "0-7:0", "argument must be a list of processors such as 0,2-5 or 0-7:2"),
+            ("notify-keyspace-events", "Kg A", "Invalid event class character. Use 'Ag$lshzxeKEtmdnoc'."),
             ("oom-score-adj-values", "1 2", "wrong number of arguments"),
             (
                 "oom-score-adj-values",
@@ -844,6 +1048,8 @@ mod tests {
         for (name, text, why) in cases {
             assert_eq!(refused(name, text), Err(why.into()), "{name} {text}");
         }
+        assert_eq!(cpus_of(b"0,2-5, 8-15:3"), Some(vec![0, 2, 3, 4, 5, 8, 11, 14]));
+        assert_eq!(cpus_of(b""), Some(Vec::new()));
         assert_eq!(refused("hz", "0"), Ok(Value::Number(1)));
         assert_eq!(refused("hz", "1000"), Ok(Value::Number(500)));
         assert_eq!(refused("repl-backlog-size", "1"), Ok(Value::Number(16_384)));

@@ -390,6 +390,12 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_primary_that_is_none_may_be_one_word() {
+        assert!(load("replicaof \"no one\"\nslaveof NO ONE\n").unwrap().check_at_start().is_ok());
+        assert!(load("replicaof none\n").unwrap_err().ends_with("wrong number of arguments"));
+    }
+
+    #[test]
     fn a_fault_in_an_included_file_names_the_file() {
         let folder = Folder::new("fault", &[("a.conf", "\nport x")]);
         let refused = folder.load("include a.conf").unwrap_err();

@@ -254,7 +254,7 @@ Options are the directives of redis.conf with two dashes before them. They overr
 With '-' as the last argument, more configuration is read from the standard input, after the file.
 
   --check-config        Read the configuration, print what it sets and which directives Braid
-                        accepts but does not act on yet, and end: with code 0, or 1 if it is refused.
+                        accepts without acting on them, and why, and end: with code 0, or 1 if it is refused.
   --check-rdb <file>    Read a snapshot, print what is in it, and end: with code 0, or 1 and what is
                         wrong with it, and where.
   --check-aof <file>    Read an append-only file by its manifest, or one file of it, and end: with code 0,
@@ -300,13 +300,16 @@ fn check_report(config: &Config) -> String {
             true => "(not shown)".into(),
             false => String::from_utf8_lossy(&row.kind.print(value)).replace('\n', "; "),
         };
-        let note = if row.has_effect() { "" } else { "  (no effect yet)" };
+        let note = match row.has_effect() {
+            true => String::new(),
+            false => format!("  (no effect: {})", row.why_idle()),
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(report, "  {} {text}{note}", row.name);
     }
-    report.push_str("\nAccepted, but without effect yet:\n");
+    report.push_str("\nAccepted, but without effect, and why:\n");
     for row in DIRECTIVES.iter().filter(|row| !row.has_effect()) {
-        let _ = writeln!(report, "  {}", row.name);
+        let _ = writeln!(report, "  {}: {}", row.name, row.why_idle());
     }
     report
 }
@@ -468,7 +471,10 @@ mod tests {
         let args = ["--check-config", "--port", "7", "--requirepass", "hush", "--activedefrag", "yes"];
         let Launch::Print(report) = run(&args, "") else { panic!() };
         assert!(report.contains("\n  port 7\n"), "{report}");
-        assert!(report.contains("\n  activedefrag yes  (no effect yet)\n"), "{report}");
+        assert!(
+            report.contains("\n  activedefrag yes  (no effect: the allocator cannot move values together)\n"),
+            "{report}"
+        );
         assert!(report.contains("\n  requirepass (not shown)\n"), "{report}");
         assert!(!report.contains("hush"));
         assert!(matches!(run(&["--port", "x", "--check-config"], ""), Launch::Refuse(_)));

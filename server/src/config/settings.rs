@@ -44,6 +44,34 @@ words! {
         Notice = "notice",
         /// Important messages only.
         Warning = "warning",
+        /// No messages.
+        Nothing = "nothing",
+    }
+}
+
+words! {
+    /// The form of the server log's lines.
+    pub enum LogFormat {
+        /// The form of Redis.
+        #[default]
+        Legacy = "legacy",
+        /// Fields as `name=value`.
+        Logfmt = "logfmt",
+        /// An object of JSON.
+        Json = "json",
+    }
+}
+
+words! {
+    /// The form of the times in the server log.
+    pub enum LogTimestampFormat {
+        /// The form of Redis.
+        #[default]
+        Legacy = "legacy",
+        /// The form of ISO 8601.
+        Iso8601 = "iso8601",
+        /// Milliseconds since 1970.
+        Milliseconds = "milliseconds",
     }
 }
 
@@ -180,6 +208,34 @@ words! {
         Cn = "CN",
         /// The URIs among the alternative names.
         Uri = "URI",
+    }
+}
+
+words! {
+    /// How the process's score for the out-of-memory killer is adjusted.
+    pub enum OomScoreAdj {
+        /// Not at all.
+        #[default]
+        No = "no",
+        /// Relative to the score at the start.
+        Yes = "yes",
+        /// The same as `yes`, which replaces it.
+        Relative = "relative",
+        /// To the configured score.
+        Absolute = "absolute",
+    }
+}
+
+words! {
+    /// The server that Braid says it is.
+    pub enum AnnounceAs {
+        /// Redis 7.4.
+        #[default]
+        Redis74 = "redis-7.4",
+        /// Redis 8.2.
+        Redis82 = "redis-8.2",
+        /// Valkey 9.1.
+        Valkey91 = "valkey-9.1",
     }
 }
 
@@ -357,11 +413,15 @@ impl KeyspaceEvents {
     pub const MODULE: KeyspaceEvents = KeyspaceEvents(1 << 12);
     /// `n`: new keys; not part of `A`.
     pub const NEW: KeyspaceEvents = KeyspaceEvents(1 << 13);
+    /// `o`: values that replace others; not part of `A`.
+    pub const OVERWRITTEN: KeyspaceEvents = KeyspaceEvents(1 << 14);
+    /// `c`: values of another type than those that they replace; not part of `A`.
+    pub const TYPE_CHANGED: KeyspaceEvents = KeyspaceEvents(1 << 15);
 
     /// The classes that `A` stands for: the letters `g$lshzxetd`.
     const ALL: u16 = 0b1_0111_1111_1100;
     /// Classes by letter, in the order in which they are printed.
-    const LETTERS: [(char, KeyspaceEvents); 14] = [
+    const LETTERS: [(char, KeyspaceEvents); 16] = [
         ('g', Self::GENERIC),
         ('$', Self::STRING),
         ('l', Self::LIST),
@@ -373,6 +433,8 @@ impl KeyspaceEvents {
         ('t', Self::STREAM),
         ('d', Self::MODULE),
         ('n', Self::NEW),
+        ('o', Self::OVERWRITTEN),
+        ('c', Self::TYPE_CHANGED),
         ('K', Self::KEYSPACE),
         ('E', Self::KEYEVENT),
         ('m', Self::KEY_MISS),

@@ -174,7 +174,7 @@ const BAD_LIMIT_CLASS: Reason = Reason::Rule("Invalid client class specified in 
 const BAD_LIMIT: Reason =
     Reason::Rule("Error in hard, soft or soft_seconds setting in buffer limit configuration.");
 const BAD_SAVE: Reason = Reason::Rule("Invalid save parameters");
-const BAD_EVENT: Reason = Reason::Rule("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.");
+const BAD_EVENT: Reason = Reason::Rule("Invalid event class character. Use 'Ag$lshzxeKEtmdnoc'.");
 const BAD_OOM_SCORE: Reason =
     Reason::Rule("Invalid oom-score-adj-values, elements must be between -2000 and 2000.");
 const MAX_ADDRESSES: usize = 16;
@@ -500,7 +500,15 @@ fn percentiles(words: &[&[u8]]) -> Result<Value, Reason> {
 }
 
 fn primary(words: &[&[u8]]) -> Result<Value, Reason> {
-    let &[host, port] = words else {
+    let split: Vec<&[u8]>;
+    let &[host, port] = (match words {
+        // As in Redis, `"no one"` may be one word.
+        [only] if only.eq_ignore_ascii_case(b"no one") => {
+            split = only.split(|&byte| byte == b' ').collect();
+            &split[..]
+        }
+        _ => words,
+    }) else {
         return Err(Reason::WordCount);
     };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
@@ -583,6 +591,14 @@ impl Value {
             Value::Number(0) => Amount::Unsaid,
             Value::Percent(percent) => Amount::OfMaxmemory((*percent).into()),
             bytes => Amount::Bytes(bytes.number()),
+        }
+    }
+
+    /// Reads score adjustments.
+    pub(super) fn oom_scores(&self) -> [i16; 3] {
+        match self {
+            Value::OomScores(scores) => *scores,
+            other => unreachable!("{other:?} is no list of scores"),
         }
     }
 

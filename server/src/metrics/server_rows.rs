@@ -1,23 +1,34 @@
 //! The rows of the sections Server, Replication, CPU, Cluster and Debug.
 
-use std::{fs, path::Path, sync::atomic::Ordering};
+use std::{borrow::Cow, fs, path::Path, sync::atomic::Ordering};
 
 use braid_storage::table::hash::KeyHasher;
 
-use super::metric::{
-    Figure::{self, Micros},
-    Metric,
-    MetricType::{Counter, Gauge},
-    figure, fixed, sum,
+use super::{
+    metric::{
+        Figure::{self, Micros},
+        Metric,
+        MetricType::{Counter, Gauge},
+        figure, fixed, sum,
+    },
+    readings::Readings,
 };
 use crate::{
-    config::{REDIS_VERSION, Supervised},
-    shared::server::{BRAID_VERSION, SPARE_THREADS},
+    config::Supervised,
+    shared::{
+        announced::AnnouncedServer,
+        server::{BRAID_VERSION, SPARE_THREADS},
+    },
 };
 
 /// The process and its configuration.
 pub const SERVER: &[Metric] = &[
-    fixed("redis_version", REDIS_VERSION),
+    figure("redis_version", |now| AnnouncedServer::of(&now.config).redis_version.into()),
+    figure("server_name", |now| AnnouncedServer::of(&now.config).valkey_version.map(|_| "valkey").into()),
+    figure("valkey_version", |now| AnnouncedServer::of(&now.config).valkey_version.into()),
+    figure("valkey_release_stage", |now| {
+        AnnouncedServer::of(&now.config).valkey_version.map(|_| "ga").into()
+    }),
     fixed("braid_version", BRAID_VERSION),
     fixed("redis_git_sha1", "00000000"),
     fixed("redis_git_dirty", "0"),
@@ -25,7 +36,8 @@ pub const SERVER: &[Metric] = &[
         let build = KeyHasher::with_key(0, 0).hash(BRAID_VERSION.as_bytes());
         format!("{:016x}", build.0).into()
     }),
-    fixed("redis_mode", "standalone"),
+    figure("redis_mode", |now| (!is_plain_valkey(now)).then_some("standalone").into()),
+    figure("server_mode", |now| is_plain_valkey(now).then_some("standalone").into()),
     figure("os", |_| operating_system().into()),
     figure("arch_bits", |_| usize::BITS.into()),
     fixed("monotonic_clock", "POSIX clock_gettime"),
@@ -65,7 +77,17 @@ pub const SERVER: &[Metric] = &[
         "redis_io_threads_active",
         "Whether several threads have connections.",
     ),
+    figure("availability_zone", |now| {
+        let is_told = AnnouncedServer::of(&now.config).valkey_version.is_some();
+        let zone = now.config.availability_zone.as_deref().map(|zone| String::from_utf8_lossy(zone));
+        zone.map(Cow::into_owned).or_else(|| is_told.then(String::new)).into()
+    }),
 ];
+
+/// Whether the server is announced as Valkey, and not under the old name of its mode.
+fn is_plain_valkey(now: &Readings<'_>) -> bool {
+    AnnouncedServer::of(&now.config).server == "valkey"
+}
 
 fn operating_system() -> String {
     let kernel = |name: &str| {

@@ -195,6 +195,11 @@ pub const STATS: &[Metric] =
             "redis_acl_access_denied_key_total",
             "Commands on keys that their users may not use.",
         ),
+        sum("acl_access_denied_db", |stats| &stats.denied_databases).shown(
+            Counter,
+            "redis_acl_access_denied_db_total",
+            "Commands on databases to which their user had no right.",
+        ),
         sum("acl_access_denied_channel", |stats| &stats.denied_channels).shown(
             Counter,
             "redis_acl_access_denied_channel_total",

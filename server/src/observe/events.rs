@@ -42,6 +42,8 @@ fn class_of(event: Event) -> Option<KeyspaceEvents> {
         EventClass::Evicted => KeyspaceEvents::EVICTED,
         EventClass::New => KeyspaceEvents::NEW,
         EventClass::KeyMiss => KeyspaceEvents::KEY_MISS,
+        EventClass::Overwritten => KeyspaceEvents::OVERWRITTEN,
+        EventClass::TypeChanged => KeyspaceEvents::TYPE_CHANGED,
         EventClass::Silent => return None,
     })
 }

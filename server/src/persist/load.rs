@@ -124,7 +124,7 @@ impl fmt::Display for LoadError {
                     f,
                     " at byte {offset}: database {} has the key '{}' twice",
                     db.index(),
-                    key.escape_ascii()
+                    log::shown(key)
                 )
             }
             Why::Stopped => write!(f, ": the server is stopping"),

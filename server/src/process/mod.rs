@@ -2,5 +2,7 @@
 
 pub mod descriptors;
 pub mod huge_pages;
+pub mod oom_score;
+pub mod processors;
 pub mod system;
 pub mod title;

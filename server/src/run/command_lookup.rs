@@ -1,12 +1,15 @@
 //! From the numbers that sessions and nodes keep to the rows of the command table.
 
+use braid_protocol::number::parse_i64;
+use braid_storage::entry::db::Db;
+
 use crate::{
     catalog::{CommandId, Flags, Words},
     client::{
         node::Job,
         session::{Queue, Session},
     },
-    command::{Registered, TABLE},
+    command::{Registered, TABLE, Work},
     run::script_prediction,
     shared::server::Server,
 };
@@ -15,6 +18,16 @@ use crate::{
 #[inline]
 pub fn row(id: CommandId) -> &'static Registered {
     TABLE.get(id)
+}
+
+/// Queues a command for EXEC.
+#[inline]
+pub fn enqueue(queue: &mut Queue, command: &Registered, words: Words<'_>) {
+    queue.push(command.id, words);
+    if matches!(command.spec.work, Work::Selects) {
+        let db = parse_i64(words.get(1)).and_then(|db| u32::try_from(db).ok());
+        queue.selects = db.map(Db).or(queue.selects);
+    }
 }
 
 /// The commands that are queued for EXEC, in order.

@@ -134,7 +134,7 @@ fn admit_in_transaction(command: &Registered, session: &Session) -> Result<(), C
 fn admit_rights(command: &Registered, words: Words<'_>, session: &Session) -> Result<(), CommandError> {
     match &session.rights {
         None => Ok(()),
-        Some(user) => user.check(&command.asked(words)).map_err(CommandError::Denied),
+        Some(user) => user.check(&command.asked(words, session.next_db())).map_err(CommandError::Denied),
     }
 }
 

@@ -403,7 +403,10 @@ fn store(shard: &mut Shard, watched: &WatchedKey, result: Option<EntryBox>, chan
     if of_key.clone().any(|change| change.event == Event::New) && shard.peek(key).is_some() {
         shard.announce_new(key);
     }
-    let is_told = |change: &&Change| !matches!(change.event, Event::New | Event::KeyMiss);
+    // Storing the result announces that it overwrites another value.
+    let is_told = |change: &&Change| {
+        !matches!(change.event, Event::New | Event::KeyMiss | Event::Overwritten | Event::TypeChanged)
+    };
     let done = of_key.filter(|change| change.effect != Effect::None).filter(is_told);
     let mut events = done.map(|change| change.event);
     let is_stored = match (result, events.next()) {

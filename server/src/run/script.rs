@@ -469,7 +469,7 @@ impl<'r, 'a, 'h> ScriptHost<'r, 'a, 'h> {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));
         }
         if let Some(user) = &self.call.session.rights
-            && let Err(denial) = user.check(&command.asked(words))
+            && let Err(denial) = user.check(&command.asked(words, self.call.session.db))
         {
             self.notes.note_denial(self.call, denial, words);
             return Err(command::error_in_script(denial));
@@ -823,7 +823,7 @@ impl Host for ScriptHost<'_, '_, '_> {
     fn acl_check(&mut self, words: Words<'_>) -> Result<bool, UnknownCommand> {
         let Found::Command(command) = TABLE.find(words) else { return Err(UnknownCommand) };
         let user = self.call.session.rights.as_ref();
-        Ok(user.is_none_or(|user| user.check(&command.asked(words)).is_ok()))
+        Ok(user.is_none_or(|user| user.check(&command.asked(words, self.call.session.db)).is_ok()))
     }
 
     fn set_replication(&mut self, _: u8) {}

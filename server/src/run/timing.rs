@@ -23,6 +23,7 @@ use crate::{
     },
     clock::Instant,
     command::{Registered, Run, Work},
+    config::Settings,
     observe::secrets::shown,
     run::command_lookup,
     shared::{server::Server, thread_state::ThreadState},
@@ -31,11 +32,6 @@ use crate::{
         latency_monitor::{COMMAND, FAST_COMMAND, Sample},
     },
 };
-
-/// The number of words of a command that are logged, as in Redis.
-const LOGGED_WORDS: usize = 32;
-/// The number of logged bytes of each word.
-const LOGGED_WORD_BYTES: usize = 128;
 
 /// A piece of work whose time is taken.
 #[derive(Clone, Copy)]
@@ -319,7 +315,7 @@ fn noted(
     Noted {
         unix_seconds: unix_seconds(server),
         amount,
-        words: cut(words.len(), shown(command.spec.flags, n_names, words)),
+        words: cut(words.len(), shown(command.spec.flags, n_names, words), &server.config.load()),
         peer: client.peer.to_string(),
         name: client.said().name,
     }
@@ -330,12 +326,13 @@ fn unix_seconds(server: &Server) -> u64 {
 }
 
 /// Returns the part of a command that is logged.
-fn cut<'a>(n_words: usize, words: impl Iterator<Item = &'a [u8]>) -> Vec<Box<[u8]>> {
-    let n_kept = if n_words > LOGGED_WORDS { LOGGED_WORDS - 1 } else { n_words };
-    let cut_word = |word: &[u8]| match word.len().checked_sub(LOGGED_WORD_BYTES) {
+fn cut<'a>(n_words: usize, words: impl Iterator<Item = &'a [u8]>, config: &Settings) -> Vec<Box<[u8]>> {
+    let (n_words_max, word_bytes_max) = (config.slowlog_entry_max_argc, config.slowlog_entry_max_string_len);
+    let n_kept = if n_words > n_words_max { n_words_max - 1 } else { n_words };
+    let cut_word = |word: &[u8]| match word.len().checked_sub(word_bytes_max) {
         Some(n_more @ 1..) => {
             let more = format!("... ({n_more} more bytes)");
-            [&word[..LOGGED_WORD_BYTES], more.as_bytes()].concat().into()
+            [&word[..word_bytes_max], more.as_bytes()].concat().into()
         }
         _ => word.into(),
     };
@@ -351,7 +348,9 @@ mod tests {
     use super::*;
 
     fn logged(words: &[&str]) -> Vec<String> {
-        let cut = cut(words.len(), words.iter().map(|word| word.as_bytes()));
+        let limits =
+            Settings { slowlog_entry_max_argc: 32, slowlog_entry_max_string_len: 128, ..Settings::default() };
+        let cut = cut(words.len(), words.iter().map(|word| word.as_bytes()), &limits);
         cut.iter().map(|word| String::from_utf8(word.to_vec()).unwrap()).collect()
     }
 

@@ -84,7 +84,7 @@ fn run_queued(
 ) {
     let start = reply.written_bytes();
     if let Some(user) = &call.session.rights
-        && let Err(denial) = user.check(&command.asked(words))
+        && let Err(denial) = user.check(&command.asked(words, call.session.db))
     {
         return refuse_queued(call, command, denial, words, reply);
     }

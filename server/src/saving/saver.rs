@@ -64,7 +64,7 @@ use crate::{
     command,
     config::Config,
     durability::Durability,
-    notice,
+    log, notice,
     persist::{self, Loaded, Purpose, litter},
     run::unit,
     saving::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
@@ -790,7 +790,7 @@ impl Saver {
             let mut twice = None;
             self.on_all_shards(|held, _| twice = loaded.key_that_is_there(held, router));
             if let Some(key) = twice {
-                return Err(format!("the key '{}' is there already", key.escape_ascii()));
+                return Err(format!("the key '{}' is there already", log::shown(&key)));
             }
         }
         let existing = if how.merges { Existing::Replace } else { Existing::Keep };

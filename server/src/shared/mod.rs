@@ -1,5 +1,6 @@
 //! The state that all threads share, and the state that each thread has at hand.
 
+pub mod announced;
 pub mod attention;
 pub mod average_ttls;
 pub mod change_log;

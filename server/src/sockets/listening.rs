@@ -77,6 +77,9 @@ pub fn check(config: &Config) -> Result<(), String> {
     if place.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         return Err(not_opened(path, &io::ErrorKind::IsADirectory.into()));
     }
+    if let Some(group) = &config.unixsocketgroup {
+        group_of(group).map_err(|error| not_opened(path, &error))?;
+    }
     // With a dot at the end, anything but a folder is an error.
     let folder = place.with_file_name(".");
     folder.metadata().map(drop).map_err(|error| not_opened(path, &error))
@@ -96,8 +99,7 @@ pub fn bind_all(config: &Config) -> Result<Vec<Listener>, String> {
         }
     }
     if let Some(path) = &config.unixsocket {
-        let listener = bind_unix(path, config.unixsocketperm, config.tcp_backlog)
-            .map_err(|error| not_opened(path, &error))?;
+        let listener = bind_unix(path, config).map_err(|error| not_opened(path, &error))?;
         listeners.push(Listener::Unix(listener));
     }
     Ok(listeners)
@@ -288,18 +290,29 @@ fn bind_tcp(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
 }
 
 /// Binds a Unix socket. No client can connect before it listens, and by then the file has its configured
-/// mode.
-fn bind_unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<UnixListener> {
+/// group and mode.
+fn bind_unix(path: &Path, config: &Config) -> io::Result<UnixListener> {
     // A socket file that a crashed server left would prevent the bind.
     let _ = std::fs::remove_file(path);
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    if let Some(mode) = mode {
+    if let Some(group) = &config.unixsocketgroup {
+        std::os::unix::fs::chown(path, None, Some(group_of(group)?))?;
+    }
+    if let Some(mode) = config.unixsocketperm {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
-    socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+    socket.listen(config.tcp_backlog.min(i32::MAX as u32) as i32)?;
     Ok(UnixListener::from_std(socket.into()))
+}
+
+/// Returns the number of a group of users.
+fn group_of(name: &[u8]) -> io::Result<u32> {
+    let shown = String::from_utf8_lossy(name);
+    let no_such = || io::Error::new(io::ErrorKind::NotFound, format!("there is no group '{shown}'"));
+    let group = nix::unistd::Group::from_name(&shown).map_err(io::Error::from)?;
+    group.map(|group| group.gid.as_raw()).ok_or_else(no_such)
 }
 
 impl Listener {

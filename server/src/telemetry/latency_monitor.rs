@@ -50,11 +50,17 @@ pub struct Series {
     pub samples: VecDeque<Sample>,
     /// The longest duration ever, in milliseconds.
     pub max: u64,
+    /// The durations of all events together, in milliseconds.
+    pub sum: u64,
+    /// The number of events.
+    pub n_events: u64,
 }
 
 impl Series {
     fn add(&mut self, sample: Sample) {
         self.max = self.max.max(sample.millis);
+        self.sum += sample.millis;
+        self.n_events += 1;
         match self.samples.back_mut().filter(|last| last.unix_seconds == sample.unix_seconds) {
             Some(last) => last.millis = last.millis.max(sample.millis),
             None => {
@@ -115,7 +121,7 @@ mod tests {
             monitor.add(COMMAND, Sample { unix_seconds, millis });
         }
         let series = monitor.of(b"command").unwrap();
-        assert_eq!(series.max, 70);
+        assert_eq!((series.max, series.sum, series.n_events), (70, 190, 4));
         assert_eq!(series.samples.iter().map(|sample| sample.millis).collect::<Vec<_>>(), [70, 40]);
         (3..500).for_each(|unix_seconds| monitor.add(COMMAND, Sample { unix_seconds, millis: 1 }));
         let series = monitor.of(b"command").unwrap();

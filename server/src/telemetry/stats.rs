@@ -127,6 +127,8 @@ pub struct ThreadStats {
     pub denied_commands: Count,
     /// The number of commands on keys that their users may not use.
     pub denied_keys: Count,
+    /// Commands that were refused because of a database.
+    pub denied_databases: Count,
     /// The number of commands on channels that their users may not use.
     pub denied_channels: Count,
     /// The number of certificates that name no enabled user.
@@ -252,6 +254,7 @@ impl ThreadStats {
             &self.failed_auths,
             &self.denied_commands,
             &self.denied_keys,
+            &self.denied_databases,
             &self.denied_channels,
             &self.denied_certificates,
             &self.turns,

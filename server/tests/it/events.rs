@@ -80,6 +80,126 @@ fn a_change_is_told_of_on_the_channel_of_its_key_and_then_on_that_of_its_event()
     }
 }
 
+/// The order is that of Redis 8.2, which was asked with these commands.
+#[test]
+fn a_value_that_replaces_another_is_told_with_its_type() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        configure(&mut client, "Eoc");
+        let mut listener = Listener::new(&server, "__key*");
+        for line in [
+            "SET a 1",
+            "SET a 2",
+            "SET a 2 keepttl",
+            "GETSET a 3",
+            "APPEND a x",
+            "INCR n",
+            "INCR n",
+            "LPUSH l 1",
+            "SET l 1",
+            "LPUSH l2 1",
+            "RENAME l2 l",
+            "SADD s 1",
+            "SUNIONSTORE a s",
+            "SUNIONSTORE a s",
+            "COPY s a replace",
+            "COPY n a replace",
+            "MSET a 1 n 2",
+            "SETEX a 100 1",
+            "SET b 1",
+            "SET b 2 xx get",
+            "SORT s store b",
+            "BITOP not b n",
+            "ZADD z 1 1",
+            "ZUNIONSTORE s 1 z",
+            "SET a 1",
+            "HSET h f 1",
+            "SET h 1",
+            "GETEX a ex 10",
+            "SETRANGE a 0 xx",
+            "PFADD hl 1",
+            "PFMERGE hl2 hl",
+            "PFMERGE hl2 hl",
+            "SETNX a 1",
+            "MSETNX q1 1 q2 2",
+            "SET n 5",
+            "SET n abcdefghijklmnopqrstuvwxyz",
+            "GEOADD g 13 38 P",
+            "GEOSEARCHSTORE z g fromlonlat 15 37 byradius 300 km",
+            "ZRANGESTORE z z 0 -1",
+            "MULTI",
+            "SET b 1",
+            "LPUSH lq 1",
+            "SET lq 2",
+            "EXEC",
+        ] {
+            ask(&mut client, line);
+        }
+        client.command(&["EVAL", "redis.call('set', 'b', 3)", "0"]);
+        let expected = [
+            "event@0__:overwritten a",
+            "event@0__:overwritten a",
+            "event@0__:overwritten a",
+            "event@0__:overwritten l",
+            "event@0__:type_changed l",
+            "event@0__:overwritten l",
+            "event@0__:type_changed l",
+            "event@0__:overwritten a",
+            "event@0__:type_changed a",
+            "event@0__:overwritten a",
+            "event@0__:overwritten a",
+            "event@0__:overwritten a",
+            "event@0__:type_changed a",
+            "event@0__:overwritten a",
+            "event@0__:overwritten n",
+            "event@0__:overwritten a",
+            "event@0__:overwritten b",
+            "event@0__:overwritten b",
+            "event@0__:type_changed b",
+            "event@0__:overwritten b",
+            "event@0__:type_changed b",
+            "event@0__:overwritten s",
+            "event@0__:type_changed s",
+            "event@0__:overwritten a",
+            "event@0__:overwritten h",
+            "event@0__:type_changed h",
+            "event@0__:overwritten n",
+            "event@0__:overwritten n",
+            "event@0__:overwritten z",
+            "event@0__:overwritten z",
+            "event@0__:overwritten b",
+            "event@0__:overwritten lq",
+            "event@0__:type_changed lq",
+            "event@0__:overwritten b",
+        ];
+        assert_eq!(listener.heard(&mut client), expected);
+        configure(&mut client, "AEnoc");
+        ask(&mut client, "SET list x");
+        ask(&mut client, "LPUSH other 1");
+        ask(&mut client, "COPY other list REPLACE");
+        ask(&mut client, "SET list y");
+        let expected = [
+            "event@0__:new list",
+            "event@0__:set list",
+            "event@0__:new other",
+            "event@0__:lpush other",
+            "event@0__:new list",
+            "event@0__:copy_to list",
+            "event@0__:overwritten list",
+            "event@0__:type_changed list",
+            "event@0__:overwritten list",
+            "event@0__:type_changed list",
+            "event@0__:set list",
+        ];
+        assert_eq!(listener.heard(&mut client), expected);
+        assert_eq!(
+            ask(&mut client, "CONFIG GET notify-keyspace-events"),
+            "[\"notify-keyspace-events\" \"AnocE\"]"
+        );
+    }
+}
+
 #[test]
 fn whichever_way_a_command_ran_its_events_come_once_and_in_order() {
     for layout in LAYOUTS {

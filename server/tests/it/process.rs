@@ -514,9 +514,16 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
             assert!(text.contains("support"), "{args:?}: {text}");
         }
     }
+    for words in [["--preload-file", "rdb:x"], ["--import-mode", "yes"], ["--rdma-port", "6380"]] {
+        let (code, text) = run(&scratch, &words);
+        let name = words[0].trim_start_matches("--");
+        assert_eq!(code, Some(1), "{words:?}: {text}");
+        assert!(text.contains(&format!("Fatal error: '{name}' is set, and ")), "{words:?}: {text}");
+    }
     // A value that requests nothing does not end the start, nor does one that a later line revokes.
     for words in [
         &["--replicaof", "no", "one"][..],
+        &["--replicaof", "no one"],
         &["--cluster-enabled", "no"],
         &["--min-replicas-to-write", "0"],
         &["--cluster-enabled", "yes", "--cluster-enabled", "no"],

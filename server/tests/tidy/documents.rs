@@ -148,10 +148,17 @@ fn largest(max: i128) -> String {
     }
 }
 
-fn directive_rows(belongs: impl Fn(&Directive) -> bool) -> String {
+/// The columns of directives with an effect, and that of the reason for those without.
+const COLUMNS: [&str; 2] = ["| Directive | Default | Values | Changes |", " Why it has no effect |"];
+
+fn directive_rows(has_effect: bool) -> String {
+    let belongs = |row: &Directive| row.has_effect() == has_effect;
     let mut rows: Vec<&Directive> = directives().iter().filter(|row| belongs(row)).collect();
     rows.sort_by_key(|row| row.name);
-    let mut text = String::from("| Directive | Default | Values | Changes |\n|---|---|---|---|\n");
+    let mut text = match has_effect {
+        true => format!("{}\n|---|---|---|---|\n", COLUMNS[0]),
+        false => format!("{}{}\n|---|---|---|---|---|\n", COLUMNS[0], COLUMNS[1]),
+    };
     for row in rows {
         let alias = row.alias.map(|alias| format!(" ({})", cell(alias))).unwrap_or_default();
         let default = match (row.name, row.default) {
@@ -169,7 +176,8 @@ fn directive_rows(belongs: impl Fn(&Directive) -> bool) -> String {
             _ => "any time",
         };
         let values = values(&row.kind);
-        writeln!(text, "| {}{alias} | {default} | {values} | {changes} |", cell(row.name))
+        let why = if has_effect { String::new() } else { format!(" {} |", row.why_idle()) };
+        writeln!(text, "| {}{alias} | {default} | {values} | {changes} |{why}", cell(row.name))
             .expect("it is a String");
     }
     text
@@ -178,9 +186,8 @@ fn directive_rows(belongs: impl Fn(&Directive) -> bool) -> String {
 #[test]
 fn every_directive_is_described() {
     let path = "docs/configuration.md";
-    let has_effect = |row: &Directive| row.has_effect();
-    assert_part(path, "directives with an effect", &directive_rows(has_effect));
-    assert_part(path, "directives without an effect", &directive_rows(|row| !has_effect(row)));
+    assert_part(path, "directives with an effect", &directive_rows(true));
+    assert_part(path, "directives without an effect", &directive_rows(false));
     let help =
         Command::new(env!("CARGO_BIN_EXE_braid-server")).arg("--help").output().expect("the program runs");
     let help = String::from_utf8(help.stdout).expect("help is text");
@@ -548,8 +555,13 @@ fn a_directive_is_named_by_its_row_only() {
     none("A directive is a row of server/src/config/directives.rs:", excepting(NAMED_DIRECTIVES, found));
 }
 
-/// Files that pick figures by name: labels of the server, and the status page.
-const PICK_FIGURES: &[&str] = &["server/src/status/exposition.rs", "server/src/status/snapshot.rs"];
+/// Files that pick figures by name: labels of the server, the status page, and HELLO.
+const PICK_FIGURES: &[&str] = &[
+    "server/src/status/exposition.rs",
+    "server/src/status/snapshot.rs",
+    // HELLO has the field of INFO.
+    "server/src/command/connections/handshake.rs",
+];
 
 /// Names of more than one word, which have no other meaning.
 #[test]

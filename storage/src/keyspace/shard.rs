@@ -477,6 +477,7 @@ impl Shard {
                 self.expire_before_write(key);
                 return self.put_string(key, value, expiry, event);
             }
+            self.ledger.overwritten(self.db, key.bytes, slot.entry().kind(), Kind::String);
             if is_short_string(slot.entry()) {
                 self.ledger.before_change(self.db, place, slot.entry(), now);
             }
@@ -542,17 +543,24 @@ impl Shard {
 
     /// Puts an entry in, whatever the key held. The entry's key is `key`, and it brings its deadline.
     pub fn put(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
-        let is_new = !self.replace(key, entry);
-        if is_new {
-            self.announce_new(key);
+        let kind = entry.as_ref().kind();
+        match self.replace(key, entry) {
+            None => self.announce_new(key),
+            Some(old) => self.announce_overwritten(key, old, kind),
         }
         self.changed(key, event);
     }
 
     /// Like [`Shard::put`], but the caller [announces](Shard::announce_new) a new key itself.
+    ///
+    /// As in Redis, the event of an overwritten value comes last.
     pub fn put_announced(&mut self, key: &Key<'_>, entry: EntryBox, event: Event) {
-        self.replace(key, entry);
+        let kind = entry.as_ref().kind();
+        let old = self.replace(key, entry);
         self.changed(key, event);
+        if let Some(old) = old {
+            self.announce_overwritten(key, old, kind);
+        }
     }
 
     /// Removes an expired key before it is written over, so that observers see the expiry first.
@@ -566,8 +574,8 @@ impl Shard {
         }
     }
 
-    /// Puts an entry in; returns whether the key held another.
-    fn replace(&mut self, key: &Key<'_>, entry: EntryBox) -> bool {
+    /// Puts an entry in; returns the type of the one that the key held.
+    fn replace(&mut self, key: &Key<'_>, entry: EntryBox) -> Option<Kind> {
         if self.ledger.is_observed {
             self.expire_before_write(key);
         }
@@ -575,11 +583,12 @@ impl Shard {
         let table = self.tables.get_mut(self.db);
         let Some(mut slot) = table.and_then(|table| table.find_mut(key.bytes, key.routed.place)) else {
             self.insert(key, entry);
-            return false;
+            return None;
         };
         let new_fields = kinds::next_deadline(entry.as_ref());
         let old = slot.replace(entry);
         let old_fields = kinds::next_deadline(old.as_ref());
+        let old_kind = old.as_ref().kind();
         let entry = slot.into_entry();
         self.access.begin(entry, self.now);
         self.ledger.after_change(self.db, key.routed.place, entry);
@@ -588,7 +597,14 @@ impl Shard {
         if let Some(old) = self.ledger.removed(self.db, key.routed.place, old, self.now) {
             reclaim::free(old);
         }
-        true
+        Some(old_kind)
+    }
+
+    /// Announces that a value has replaced another.
+    fn announce_overwritten(&mut self, key: &Key<'_>, old: Kind, new: Kind) {
+        if self.ledger.is_observed {
+            self.ledger.overwritten(self.db, key.bytes, old, new);
+        }
     }
 
     /// Like [`Shard::put`], but keeps the use of the key that the entry has noted.

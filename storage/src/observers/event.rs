@@ -28,6 +28,10 @@ pub enum EventClass {
     New,
     /// `m`: a key that is not there was read.
     KeyMiss,
+    /// `o`: another value has replaced that of a key.
+    Overwritten,
+    /// `c`: the new value has another type.
+    TypeChanged,
     /// Redis changes the key and publishes nothing. The event's row says why.
     Silent,
 }
@@ -47,6 +51,8 @@ impl EventClass {
             EventClass::Evicted => b'e',
             EventClass::New => b'n',
             EventClass::KeyMiss => b'm',
+            EventClass::Overwritten => b'o',
+            EventClass::TypeChanged => b'c',
             EventClass::Silent => return None,
         })
     }
@@ -224,6 +230,10 @@ events! {
     New = "new": New,
     /// A key that is not there was read.
     KeyMiss = "keymiss": KeyMiss,
+    /// The value of a key was replaced whole.
+    Overwritten = "overwritten": Overwritten,
+    /// The value that replaced it has another type.
+    TypeChanged = "type_changed": TypeChanged,
     /// FLUSHDB and FLUSHALL: a change of a database and not of a key, for which Redis has no event.
     Flushed = "flushed": Silent,
     /// SWAPDB: the same.
@@ -265,7 +275,7 @@ mod tests {
     #[test]
     fn classes_have_the_letters_of_redis() {
         let letters: HashSet<u8> = Event::ALL.iter().filter_map(|event| event.class().letter()).collect();
-        assert_eq!(letters, b"g$lshztxenm".iter().copied().collect());
+        assert_eq!(letters, b"g$lshztxenmoc".iter().copied().collect());
         let bits: HashSet<u16> = Event::ALL.iter().map(|event| event.class().bit()).collect();
         assert_eq!(bits.len(), letters.len() + 1, "and the silent ones");
     }

@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     entry::{
-        EntryBox, EntryRef,
+        EntryBox, EntryRef, Kind,
         db::Db,
         time::{Deadline, Millis},
     },
@@ -157,6 +157,18 @@ impl Ledger {
         if self.tells() || wakes || !readers.is_empty() {
             let key = Some(key.into());
             self.push(Change { wakes, readers, key, ..self.change(db, event, Effect::Modified) });
+        }
+    }
+
+    /// Announces that a value of the type `new` has replaced one of the type `old`.
+    #[cold]
+    pub(crate) fn overwritten(&mut self, db: Db, key: &[u8], old: Kind, new: Kind) {
+        if !self.tells() {
+            return;
+        }
+        self.announce_quietly(db, key, Event::Overwritten);
+        if old != new {
+            self.announce_quietly(db, key, Event::TypeChanged);
         }
     }
 

@@ -270,6 +270,8 @@ pub(crate) fn changed(db: Db, key: &[u8], event: Event) {
             | Event::Forgotten
             | Event::KeyMiss
             | Event::New
+            | Event::Overwritten
+            | Event::TypeChanged
             | Event::Made => {}
             _ => record.n_changes += 1,
         }

@@ -22,7 +22,7 @@ use crate::{
     config::{Appended, Config},
     log,
     observe::events,
-    process::descriptors::room_for_clients,
+    process::{descriptors::room_for_clients, oom_score},
     shared::server::Server,
     sockets::certificates::{self, Certificates},
     warning_later,
@@ -134,9 +134,10 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
         ));
     }
     for directive in changed.iter().filter(|directive| !directive.has_effect()) {
-        warning_later!("CONFIG SET: '{}' has no effect yet", directive.name);
+        warning_later!("CONFIG SET: '{}' has no effect: {}", directive.name, directive.why_idle());
     }
     find_descriptors(&config, server)?;
+    adjust_oom_score(&config, server)?;
     let tls = read_certificates(&config, &pairs)?;
     // Certificates are in place before the first client that needs them can connect.
     let tls_before = tls.map(|tls| server.tls.swap(tls));
@@ -179,6 +180,22 @@ pub(crate) fn turns_log_on(words: Words<'_>, server: &Server) -> bool {
             .step_by(2)
             .any(|at| is_set(words.get(at), b"appendonly") && is_set(words.get(at + 1), b"yes"))
         && !server.config.load().appendonly
+}
+
+/// Adjusts the score for the out-of-memory killer, if a CONFIG SET changes that.
+fn adjust_oom_score(new: &Config, server: &Server) -> Outcome {
+    let old = server.config.load();
+    let is_same = |one: &Config| (one.oom_score_adj, one.oom_score_adj_values);
+    if is_same(new) == is_same(&old) {
+        return Ok(());
+    }
+    oom_score::adjust(new).map_err(|error| {
+        warning_later!("The score for the out-of-memory killer cannot be adjusted: {error}");
+        CommandError::text(
+            "ERR CONFIG SET failed (possibly related to argument 'oom-score-adj') - Failed to apply new oom_score_adj configuration, \
+             check server logs.",
+        )
+    })
 }
 
 /// Ensures descriptors for as many clients as a new configuration admits.

@@ -15,7 +15,8 @@ use crate::{
         families::scripting::{BUSY_FUNCTION, BUSY_SCRIPT, busy_programs},
         reports::info,
     },
-    config::{REDIS_VERSION, ShutdownOptions},
+    config::ShutdownOptions,
+    shared::announced::AnnouncedServer,
     warning,
 };
 
@@ -210,7 +211,7 @@ fn lolwut(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) ->
     let (columns, rows) = (size(64, 400)?, size(11, 100)?);
     let turns = 2.0 + (call.server.clock.unix_micros() / 1000 % 60) as f64 / 20.0;
     let picture = braid(columns, rows, turns);
-    reply.verbatim(b"txt", format!("{picture}\nRedis ver. {REDIS_VERSION}\n").as_bytes());
+    reply.verbatim(b"txt", format!("{picture}\n{}\n", AnnouncedServer::of(&call.config()).lolwut).as_bytes());
     Ok(())
 }
 

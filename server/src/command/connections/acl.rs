@@ -19,7 +19,7 @@ use crate::{
         Call, CommandSpec, CommandTable, Found, Registered, Run, describe_client,
         help::{help, misused},
     },
-    config::{AclPubsubDefault, Config, UserLine},
+    config::{AclPubsubDefault, AnnounceAs, Config, UserLine},
     shared::{server::Server, thread_state::ThreadState},
     warning_later,
 };
@@ -230,9 +230,10 @@ fn change_users<T>(
     let table = *table;
     let identity = session.record.user.load_full();
     let new_allows_all_channels = allows_all_channels(&server.config.load());
+    let db = session.db;
     let changed = server.change_users(session, thread, |users| {
         if let Found::Command(command) = table.find(words) {
-            check_still_allowed(users, &identity, &command.asked(words))?;
+            check_still_allowed(users, &identity, &command.asked(words, db))?;
         }
         users.new_allows_all_channels = new_allows_all_channels;
         change(users, table)
@@ -282,7 +283,10 @@ fn get_user(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
         reply.null();
         return Ok(());
     };
-    reply.map(6);
+    // Clients of Redis do not know the field.
+    let has_databases =
+        user.has_database_rules() || call.server.config.load().announce_as == AnnounceAs::Valkey91;
+    reply.map(6 + usize::from(has_databases));
     reply.bulk(b"flags");
     let flags = user.flags();
     reply.set(flags.len());
@@ -290,18 +294,18 @@ fn get_user(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     reply.bulk(b"passwords");
     reply.array(user.passwords().len());
     user.passwords().iter().for_each(|password| reply.bulk(password.to_string().as_bytes()));
-    describe_selector(user.own_selector(), reply);
+    describe_selector(user.own_selector(), has_databases, reply);
     reply.bulk(b"selectors");
     reply.array(user.added_selectors().len());
     for selector in user.added_selectors() {
-        reply.map(3);
-        describe_selector(selector, reply);
+        reply.map(3 + usize::from(has_databases));
+        describe_selector(selector, has_databases, reply);
     }
     Ok(())
 }
 
-/// Writes three fields of a map.
-fn describe_selector(selector: &Selector, reply: &mut Reply<'_>) {
+/// Writes three fields of a map, and that of databases.
+fn describe_selector(selector: &Selector, has_databases: bool, reply: &mut Reply<'_>) {
     let fields = [
         ("commands", selector.describe_commands()),
         ("keys", selector.describe_keys()),
@@ -310,6 +314,14 @@ fn describe_selector(selector: &Selector, reply: &mut Reply<'_>) {
     for (name, rules) in fields {
         reply.bulk(name.as_bytes());
         reply.bulk(&rules);
+    }
+    if has_databases {
+        reply.bulk(b"databases");
+        reply.bulk(&match selector.describe_databases() {
+            none if none == b"resetdbs" => Vec::new(),
+            all if all.is_empty() => b"alldbs".to_vec(),
+            some => some,
+        });
     }
 }
 
@@ -376,7 +388,7 @@ fn dry_run(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     if !command.spec.arity.admits(words.len()) {
         return Err(CommandError::Arity(command.full_name));
     }
-    let Err(denial) = user.check(&command.asked(words)) else {
+    let Err(denial) = user.check(&command.asked(words, call.session.db)) else {
         reply.ok();
         return Ok(());
     };
@@ -384,6 +396,11 @@ fn dry_run(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -
     let verb = if reason == DeniedRight::Command { "run" } else { "access" };
     // As in Redis, where it is a C string.
     let what = what.split(|&byte| byte == 0).next().unwrap_or_default();
+    if reason == DeniedRight::Database {
+        let before = format!("User {} has no permissions to access database ", shown(name));
+        reply.bulk(&[before.as_bytes(), what].concat());
+        return Ok(());
+    }
     let before = format!("This user has no permissions to {verb} the '");
     reply.bulk(&[before.as_bytes(), what, b"' ", reason.name().as_bytes()].concat());
     Ok(())
@@ -476,6 +493,7 @@ fn named_by(denial: Denial, words: Words<'_>) -> (DeniedRight, &[u8]) {
         Denial::Command(name) => (DeniedRight::Command, name.as_bytes()),
         Denial::Key(at) => (DeniedRight::Key, words.get(at)),
         Denial::Channel(at) => (DeniedRight::Channel, words.get(at)),
+        Denial::Database(at) => (DeniedRight::Database, words.get(at)),
     }
 }
 
@@ -487,6 +505,7 @@ pub(crate) fn count_denial(reason: DeniedRight, thread: &ThreadState) {
         DeniedRight::Command => stats.denied_commands.add(1),
         DeniedRight::Key => stats.denied_keys.add(1),
         DeniedRight::Channel => stats.denied_channels.add(1),
+        DeniedRight::Database => stats.denied_databases.add(1),
         DeniedRight::TlsCert => stats.denied_certificates.add(1),
     }
 }
@@ -530,6 +549,7 @@ pub(crate) fn error_in_script(denial: Denial) -> CommandError {
         Denial::Channel(_) => {
             "ERR The user executing the script can't publish to the channel mentioned in the command"
         }
+        Denial::Database(_) => "ERR The user executing the script can't access the database of the command",
     })
 }
 
@@ -539,6 +559,7 @@ pub(crate) fn error_in_transaction(denial: Denial) -> CommandError {
         Denial::Command(_) => "no permission to execute the command or subcommand",
         Denial::Key(_) => "no permission to touch the specified keys",
         Denial::Channel(_) => "no permission to access one of the channels used as arguments",
+        Denial::Database(_) => "no permission to access the database",
     };
     CommandError::owned(format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \
@@ -685,7 +706,10 @@ pub(in crate::command) fn may_read_any_key(
     words: Words<'_>,
 ) -> bool {
     let needed = crate::catalog::KeyRights::READ;
-    session.rights.as_ref().is_none_or(|user| user.allows_with_any_key(&command.asked(words), needed))
+    session
+        .rights
+        .as_ref()
+        .is_none_or(|user| user.allows_with_any_key(&command.asked(words, session.db), needed))
 }
 
 #[cfg(test)]

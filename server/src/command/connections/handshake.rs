@@ -11,10 +11,10 @@ use braid_storage::entry::db::Db;
 use super::{acl, tracking};
 use crate::{
     access::DEFAULT_USER,
-    catalog::{Args, Arity, CommandError, Deprecation, Flags, Group, Outcome, Words, shown},
-    client::session::{Replies, Session, SessionRequest, TimeAccounting},
+    catalog::{Args, Arity, CommandError, Databases, Deprecation, Flags, Group, Outcome, Words, shown},
+    client::session::{Replies, SessionRequest, TimeAccounting},
     command::{Call, CommandSpec, Run, Work, families::pubsub, forget_own_watches_in_parts, is_confined},
-    config::REDIS_VERSION,
+    shared::announced::AnnouncedServer,
 };
 
 const ANY_TIME: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
@@ -52,6 +52,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         flags: ANY_TIME.and(Flags::PARSE_STOP).and(Flags::OTHER_DATABASES),
         run: Run::Session(select),
         work: Work::Selects,
+        databases: Databases::Words(&[1]),
         since: "1.0.0",
         group: Group::Connection,
         syntax: "index",
@@ -220,7 +221,7 @@ fn hello(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
     }
     // The reply already uses the new version.
     reply.set_version(resp);
-    describe_server(reply, call.session);
+    describe_server(reply, call);
     Ok(())
 }
 
@@ -233,12 +234,18 @@ fn protocol_version(word: &[u8]) -> Result<Resp, CommandError> {
     }
 }
 
-fn describe_server(reply: &mut Reply<'_>, session: &Session) {
-    reply.map(7);
+/// The field of HELLO for the directive `availability-zone`.
+const ZONE_FIELD: &[u8] = b"availability_zone";
+
+fn describe_server(reply: &mut Reply<'_>, call: &mut Call<'_, '_>) {
+    let config = call.config();
+    let session = &*call.session;
+    let (announced, zone) = (AnnouncedServer::of(&config), config.availability_zone.as_deref());
+    reply.map(7 + usize::from(zone.is_some()));
     reply.bulk(b"server");
-    reply.bulk(b"redis");
+    reply.bulk(announced.server.as_bytes());
     reply.bulk(b"version");
-    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(announced.version.as_bytes());
     reply.bulk(b"proto");
     reply.integer(if session.resp == Resp::V3 { 3 } else { 2 });
     reply.bulk(b"id");
@@ -249,6 +256,10 @@ fn describe_server(reply: &mut Reply<'_>, session: &Session) {
     reply.bulk(b"master");
     reply.bulk(b"modules");
     reply.array(0);
+    if let Some(zone) = zone {
+        reply.bulk(ZONE_FIELD);
+        reply.bulk(zone);
+    }
 }
 
 /// Checks a client's name, which must not break the lines of CLIENT LIST.

@@ -18,8 +18,8 @@ use braid_storage::{
 
 use crate::{
     catalog::{
-        Args, Arity, Categories, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, Words,
-        shown,
+        Args, Arity, Categories, CommandError, Databases, Flags, Group, KeySpec, KeyUse, Keys, KeysAt,
+        Outcome, Words, shown,
     },
     client::sweep::{Seek, Sweep},
     command::{
@@ -249,6 +249,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         keys: Keys(&[source(KeyUse::Read), destination(KeyUse::Overwrite)]),
         run: Run::Transaction(copy),
         work: Work::pinned(work::copied),
+        databases: Databases::AfterDb(3),
         database_of: Some(database_of_copied),
         since: "6.2.0",
         group: Group::Generic,
@@ -268,6 +269,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         group: Group::Generic,
         syntax: "key db",
         summary: "Moves a key to another database unless that has one of the name.",
+        databases: Databases::Words(&[2]),
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -357,6 +359,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         summary: "Deletes all keys of all databases; they are freed in the background either way.",
         complexity: "O(N) where N is the number of shards times that of databases",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        databases: Databases::All,
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -370,6 +373,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "index1 index2",
         summary: "Exchanges two databases, also for those who have one of them selected.",
         complexity: "O(N) where N is the number of shards, and of watched keys",
+        databases: Databases::Words(&[1, 2]),
         ..CommandSpec::ROW
     },
 ];

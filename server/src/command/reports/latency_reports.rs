@@ -7,7 +7,7 @@ use braid_protocol::reply::Reply;
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome},
     command::{Call, CommandSpec, Registered, Run, help::help, table::introspection},
-    config::Config,
+    config::{AnnounceAs, Config},
     telemetry::latency_monitor::{
         AOF_FSYNC_ALWAYS, AOF_RENAME, AOF_WRITE, COMMAND, EVICTION_CYCLE, EVICTION_DEL, EXPIRE_CYCLE,
         FAST_COMMAND, LOOP, Sample, Series,
@@ -135,14 +135,19 @@ fn latency_history(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
 
 fn latency_latest(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let all = call.server.latency_monitor.all();
+    let has_sums = call.config().announce_as == AnnounceAs::Valkey91;
     reply.array(all.len());
     for (event, series) in all {
         let latest = latest(&series);
-        reply.array(4);
+        reply.array(if has_sums { 6 } else { 4 });
         reply.bulk(event.as_bytes());
         reply.integer(latest.unix_seconds as i64);
         reply.integer(latest.millis as i64);
         reply.integer(series.max as i64);
+        if has_sums {
+            reply.integer(series.sum as i64);
+            reply.integer(series.n_events as i64);
+        }
     }
     Ok(())
 }
@@ -362,7 +367,7 @@ mod tests {
 
     fn series(samples: &[(u64, u64)]) -> Series {
         let samples = samples.iter().map(|&(unix_seconds, millis)| Sample { unix_seconds, millis });
-        Series { samples: samples.collect(), max: 900 }
+        Series { samples: samples.collect(), max: 900, sum: 900, n_events: 1 }
     }
 
     #[test]

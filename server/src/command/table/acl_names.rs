@@ -12,6 +12,18 @@ use crate::{
 /// effect.
 const REDIS_7_4: &str = include_str!("redis-7.4-commands.txt");
 
+/// The further commands and subcommands of Redis 8.10, with its modules, and of Valkey 9.1.
+const LATER: &str = include_str!("later-commands.txt");
+
+/// The categories of the modules of Redis 8.10 and of Valkey, and of types that Braid does not have.
+const FURTHER_CATEGORIES: &[&str] =
+    &["array", "bloom", "cms", "cuckoo", "json", "search", "tdigest", "timeseries", "topk", "vectorset"];
+
+/// All names of the lists.
+fn listed() -> impl Iterator<Item = &'static str> {
+    REDIS_7_4.lines().chain(LATER.lines())
+}
+
 impl CommandTable {
     /// Returns the commands that access control judges: all except those that count as their container.
     fn judged(&self) -> impl Iterator<Item = &'static Registered> {
@@ -38,6 +50,10 @@ impl Commands for CommandTable {
         Some(NamedCommand { full_name: command.full_name.to_owned(), ids: numbers(command), form })
     }
 
+    fn knows_category(&self, name: &[u8]) -> bool {
+        FURTHER_CATEGORIES.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    }
+
     fn each(&self, each: &mut dyn FnMut(&[CommandId], Categories)) {
         for command in self.judged() {
             each(&numbers(command), Categories::of(command));
@@ -47,7 +63,7 @@ impl Commands for CommandTable {
 
 /// Finds a command of Redis that Braid does not have.
 fn named_in_redis(name: &[u8], table: &CommandTable) -> Option<NamedCommand> {
-    let found = REDIS_7_4.lines().find(|line| line.as_bytes().eq_ignore_ascii_case(name))?;
+    let found = listed().find(|line| line.as_bytes().eq_ignore_ascii_case(name))?;
     if table.originally(found.as_bytes()).is_some() {
         // It counts as its container, which is a plain command in Redis.
         return None;
@@ -55,7 +71,7 @@ fn named_in_redis(name: &[u8], table: &CommandTable) -> Option<NamedCommand> {
     let is_within = |line: &str| line.strip_prefix(found).is_some_and(|rest| rest.starts_with('|'));
     let form = match () {
         () if found.contains('|') => CommandForm::Subcommand,
-        () if REDIS_7_4.lines().any(is_within) => CommandForm::Container,
+        () if listed().any(is_within) => CommandForm::Container,
         () => CommandForm::Plain,
     };
     Some(NamedCommand { full_name: found.to_owned(), ids: Vec::new(), form })
@@ -87,10 +103,15 @@ mod tests {
     #[test]
     fn commands_of_redis_that_are_not_there_have_no_numbers() {
         let there = |name: &str| TABLE.originally(name.as_bytes()).is_some();
-        let absent: Vec<&str> = REDIS_7_4.lines().filter(|name| !there(name)).collect();
+        let absent: Vec<&str> = listed().filter(|name| !there(name)).collect();
+        assert!(absent.len() > 150, "{}", absent.len());
         for name in absent {
             let named = TABLE.named(name.as_bytes()).unwrap();
             assert!(named.ids.is_empty() && named.full_name == name, "{name}");
         }
+        let form = |name: &str| TABLE.named(name.as_bytes()).unwrap().form;
+        assert_eq!(form("CLIENT|capa"), CommandForm::Subcommand);
+        assert_eq!((form("himport"), form("FT.SEARCH")), (CommandForm::Container, CommandForm::Plain));
+        assert!(TABLE.knows_category(b"JSON") && !TABLE.knows_category(b"nosuch"));
     }
 }

@@ -5,8 +5,8 @@ use braid_storage::{entry::db::Db, keyspace::shard::Shard};
 
 use crate::{
     catalog::{
-        Args, Arity, Categories, Channels, CommandError, Deprecation, Flags, Group, Keys, MembersAt, Outcome,
-        Words,
+        Args, Arity, Categories, Channels, CommandError, Databases, Deprecation, Flags, Group, Keys,
+        MembersAt, Outcome, Words,
     },
     client::sweep::{Sweep, SweepProgress},
     command::{Call, Work},
@@ -40,6 +40,8 @@ pub struct CommandSpec {
     ///
     /// Such a command takes all shards.
     pub roams: Option<fn(Words<'_>) -> bool>,
+    /// The databases that it names, to which the client needs a right.
+    pub databases: Databases,
     /// Returns the database of the key at a position, if not the selected one.
     pub database_of: Option<fn(Words<'_>, usize) -> Option<Db>>,
     /// The version of Redis (or `valkey x.y`) that introduced it.
@@ -175,6 +177,7 @@ impl CommandSpec {
         run: Run::Container,
         work: Work::Bounded,
         roams: None,
+        databases: Databases::Selected,
         database_of: None,
         since: "1.0.0",
         group: Group::Server,

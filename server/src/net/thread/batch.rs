@@ -354,12 +354,12 @@ impl ParsedCommand {
     /// The user may run a command that [is like it](Self::is_like).
     #[inline(always)]
     pub(super) fn is_allowed(&self, session: &Session, turn: Turn<'_>) -> bool {
-        session.rights.as_deref().is_none_or(|user| self.is_allowed_to(user, turn))
+        session.rights.as_deref().is_none_or(|user| self.is_allowed_to(user, session.db, turn))
     }
 
     /// A function of its own, in two parts. Most commands have one key, and most users one selector.
     #[inline(never)]
-    fn is_allowed_to(&self, user: &User, turn: Turn<'_>) -> bool {
+    fn is_allowed_to(&self, user: &User, db: Db, turn: Turn<'_>) -> bool {
         let Found::Command(command) = self.found else { return false };
         if let Some(needed) = command.only_key
             && let Some(only) = user.only_selector()
@@ -367,12 +367,12 @@ impl ParsedCommand {
         {
             return true;
         }
-        self.is_allowed_in_detail(user, turn)
+        self.is_allowed_in_detail(user, db, turn)
     }
 
     #[inline(never)]
-    fn is_allowed_in_detail(&self, user: &User, turn: Turn<'_>) -> bool {
-        user.allows_another(&self.command().asked(turn.words(self)))
+    fn is_allowed_in_detail(&self, user: &User, db: Db, turn: Turn<'_>) -> bool {
+        user.allows_another(&self.command().asked(turn.words(self), db))
     }
 
     /// Whether it is the same command with equally many words.

@@ -464,7 +464,8 @@ impl IoThread {
             Admission::Run => Gate::Open(command),
             Admission::Queue => {
                 connection.record.ran(command.id);
-                session.queue.as_mut().expect("queueing is admitted in MULTI only").push(command.id, words);
+                let queue = session.queue.as_mut().expect("queueing is admitted in MULTI only");
+                command_lookup::enqueue(queue, command, words);
                 let start = out.len();
                 Reply::new(out, session.resp).simple("QUEUED");
                 session.drop_unwanted(start, out);

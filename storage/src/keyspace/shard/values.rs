@@ -112,6 +112,9 @@ impl Shard {
             table.find_or_insert(key.bytes, key.routed.place, &mut self.hint, || T::empty(key.bytes));
         if !is_new {
             let old = slot.replace(T::empty(key.bytes));
+            if self.ledger.is_observed {
+                self.ledger.overwritten(self.db, key.bytes, old.as_ref().kind(), T::KIND);
+            }
             let fields = kinds::next_deadline(old.as_ref());
             self.ledger.fields_moved(self.db, key.routed.place, fields, None, || slot.counts());
             if let Some(old) = self.ledger.removed(self.db, key.routed.place, old, self.now) {
