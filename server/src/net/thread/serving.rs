@@ -8,7 +8,7 @@ use braid_storage::{
     keyspace::shard::Shard,
     memory::allocator,
     sync::{
-        coordinator::{Panic, Route, Weight},
+        coordinator::{Route, Weight},
         executor::Node,
     },
 };
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access::Context,
-    catalog::{Args, CommandError, Denial, Flags, Outcome, Words},
+    catalog::{Args, CommandError, Denial, Flags, Words},
     client::{
         connection::{Closing, Connection},
         footprint::Part,
@@ -595,48 +595,19 @@ impl IoThread {
         let commands = &batch.commands[..];
         // Commands that run here change neither.
         let (is_restricted, rights_as_of) = (session.rights.is_some(), session.rights_as_of);
-        let budget = &self.serving.budget;
-        let next = Cell::new(first);
         let n_before = out.len();
-        let n_kept = Cell::new(n_before);
+        let budget = &self.serving.budget;
+        let (next, n_kept) = (Cell::new(first), Cell::new(n_before));
+        let run = InPlace { turn, budget, rights_as_of, next, n_kept };
         let (held, group) = loop {
-            let begin = next.get();
+            let begin = run.next.get();
             let leader = &commands[begin];
             let routed = leader.routed.expect("a command on one shard has its key first");
             let follows = |parsed: &&ParsedCommand| parsed.follows(leader, routed, session, turn);
             let end = begin + 1 + commands[begin + 1..].iter().take_while(follows).count();
-            let held = self.worker.with_shard(routed.shard, |shard, thread| {
-                let group = &commands[begin..end];
-                let is_logged = shard.is_only_logged();
-                if must_check_each(group, session, rights_as_of, shard, server) {
-                    cold_path();
-                    return GroupEnd::ByObservers;
-                }
-                if leader.reaches_for_members() {
-                    fetch_members(shard, turn, group, session.db);
-                }
-                let is_saving = shard.is_saving();
-                for parsed in group {
-                    let start = out.len();
-                    let Some(outcome) = run_in_place(parsed, session, shard, turn, budget, is_saving, out)
-                    else {
-                        cold_path();
-                        out.truncate(start);
-                        return GroupEnd::ByLongWork;
-                    };
-                    step::conclude(parsed.command(), outcome, start, session, out, thread);
-                    if is_logged {
-                        logging::ran_in_place(session.db, parsed.command(), turn.words(parsed), thread);
-                    }
-                    next.set(next.get() + 1);
-                    n_kept.set(out.len());
-                    if out.len() > TURN_REPLY_BYTES {
-                        cold_path();
-                        return GroupEnd::ByLongReplies;
-                    }
-                }
-                GroupEnd::No
-            });
+            let held = self
+                .worker
+                .with_shard(routed.shard, |shard, thread| run.group(begin..end, session, shard, out, thread));
             if let Some(Ok(GroupEnd::No)) = held
                 && let Some(behind) = commands.get(end)
                 // The admission of one command holds for the next one, except for its keys.
@@ -649,23 +620,9 @@ impl IoThread {
             break (held, begin..end);
         };
         // No partial reply of a failed command is sent.
-        out.truncate(n_kept.get());
-        self.note_sizes(&connection.record, turn, first..next.get(), &out[n_before..]);
-        self.end_group(connection, turn, (first, next.get(), group), held, out)
-    }
-
-    /// Continues after a group of commands in place, according to its end.
-    ///
-    /// Commands from `first` on have run, and `next` is the one after them.
-    #[inline(always)]
-    fn end_group(
-        &mut self,
-        connection: &mut Connection,
-        turn: Turn<'_>,
-        (first, next, group): (usize, usize, Range<usize>),
-        held: Option<Result<GroupEnd, Panic>>,
-        out: &mut Vec<u8>,
-    ) -> Next {
+        out.truncate(run.n_kept.get());
+        let next = run.next.get();
+        self.note_sizes(&connection.record, turn, first..next, &out[n_before..]);
         match held {
             Some(Ok(GroupEnd::No | GroupEnd::ByLongReplies)) => Next::Command(next),
             // Observers request notices about this command's replies, not about earlier replies.
@@ -673,8 +630,7 @@ impl IoThread {
             Some(Ok(GroupEnd::ByObservers)) => self.run_group_of_units(connection, turn, group, out),
             Some(Ok(GroupEnd::ByLongWork)) => self.leave_group(connection, turn, next..group.end, true),
             Some(Err(_)) => {
-                let failed = turn.batch.commands[next].command();
-                let session = &mut connection.state.ready().job.session;
+                let failed = commands[next].command();
                 job::answer_panic(out, session, Some(failed), &self.worker.thread);
                 Next::Command(next + 1)
             }
@@ -1021,59 +977,90 @@ impl IoThread {
     }
 }
 
-/// Whether each of these commands needs a check or work of its own under the hold.
-///
-/// This is asked once for all of them: a thread that changes the answer takes the shard for a moment
-/// afterwards.
-#[inline(always)]
-fn must_check_each(
-    group: &[ParsedCommand],
-    session: &Session,
+/// A run of commands on one shard, directly one after the other under one hold.
+struct InPlace<'a> {
+    turn: Turn<'a>,
+    budget: &'a Budget,
+    /// The version of the rights with which they were admitted.
     rights_as_of: u64,
-    shard: &Shard,
-    server: &Server,
-) -> bool {
-    let is_logged = shard.is_only_logged();
-    shard.has_observers() != is_logged
-        || session.tracking.is_some()
-        || !server.attention.is_idle(rights_as_of)
-        || is_logged && !are_verbatim(group)
+    /// The command that runs next.
+    next: Cell<usize>,
+    /// The length of the replies to commands that have ended.
+    n_kept: Cell<usize>,
 }
 
-/// Runs a command of a group on its shard. Returns `None` if it is too much work for a hold.
-#[inline(always)]
-fn run_in_place(
-    parsed: &ParsedCommand,
-    session: &Session,
-    shard: &mut Shard,
-    turn: Turn<'_>,
-    budget: &Budget,
-    is_saving: bool,
-    out: &mut Vec<u8>,
-) -> Option<Outcome> {
-    let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
-        unreachable!("a group is made of known commands on a key")
-    };
-    let Run::Shard(run) = command.spec.run else { unreachable!("a group is made of commands on one shard") };
-    let server = turn.server;
-    shard.start_at(turn.now, || server.clock.now());
-    if session.no_touch {
-        cold_path();
-        shard.leave_untouched();
+impl InPlace<'_> {
+    /// Runs a group of commands, as far as they may run like this.
+    #[inline(always)]
+    fn group(
+        &self,
+        group: Range<usize>,
+        session: &mut Session,
+        shard: &mut Shard,
+        out: &mut Vec<u8>,
+        thread: &ThreadState,
+    ) -> GroupEnd {
+        let Turn { server, batch, now, .. } = self.turn;
+        let commands = &batch.commands[group];
+        // Checked once for all of them: a thread that changes one of these takes the shard for a moment
+        // afterwards.
+        let is_logged = shard.is_only_logged();
+        if shard.has_observers() != is_logged
+            || session.tracking.is_some()
+            || !server.attention.is_idle(self.rights_as_of)
+            || is_logged && !are_verbatim(commands)
+        {
+            cold_path();
+            return GroupEnd::ByObservers;
+        }
+        if commands[0].reaches_for_members() {
+            fetch_members(shard, self.turn, commands, session.db);
+        }
+        let is_saving = shard.is_saving();
+        for parsed in commands {
+            let (Found::Command(command), Some(routed)) = (&parsed.found, parsed.routed) else {
+                unreachable!("a group is made of known commands on a key")
+            };
+            let Run::Shard(run) = command.spec.run else {
+                unreachable!("a group is made of commands on one shard")
+            };
+            shard.start_at(now, || server.clock.now());
+            if session.no_touch {
+                cold_path();
+                shard.leave_untouched();
+            }
+            if is_saving {
+                cold_path();
+                shard.refuse_unsaved();
+            }
+            shard.go_to(session.db);
+            if let Work::Grows { .. } = command.spec.work
+                && !is_short(self.budget, shard, self.turn, parsed)
+            {
+                return GroupEnd::ByLongWork;
+            }
+            let start = out.len();
+            let words = self.turn.words(parsed);
+            let args = Args::new(words, server.keyspace.router(), Some(routed));
+            let outcome = run(shard, args, &mut Reply::new(out, session.resp));
+            if matches!(&outcome, Err(error) if error.is_too_much()) {
+                cold_path();
+                out.truncate(start);
+                return GroupEnd::ByLongWork;
+            }
+            step::conclude(command, outcome, start, session, out, thread);
+            if is_logged {
+                logging::ran_in_place(session.db, command, words, thread);
+            }
+            self.next.set(self.next.get() + 1);
+            self.n_kept.set(out.len());
+            if out.len() > TURN_REPLY_BYTES {
+                cold_path();
+                return GroupEnd::ByLongReplies;
+            }
+        }
+        GroupEnd::No
     }
-    if is_saving {
-        cold_path();
-        shard.refuse_unsaved();
-    }
-    shard.go_to(session.db);
-    if let Work::Grows { .. } = command.spec.work
-        && !is_short(budget, shard, turn, parsed)
-    {
-        return None;
-    }
-    let args = Args::new(turn.words(parsed), server.keyspace.router(), Some(routed));
-    let outcome = run(shard, args, &mut Reply::new(out, session.resp));
-    if matches!(&outcome, Err(error) if error.is_too_much()) { None } else { Some(outcome) }
 }
 
 /// Takes the node of a connection, to run these commands of the batch elsewhere.
