@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use braid_journal::disk::open_regular;
 use braid_storage::{
     entry::db::Db,
     rdb::{
@@ -83,7 +84,7 @@ fn copy<'f>(
     let (from, to) = (order.from.display(), order.to.display());
     let cannot_read = |error| format!("{from} cannot be read: {error}");
     let cannot_write = |error| format!("{to} cannot be written: {error}");
-    let file = File::open(&order.from).map_err(cannot_read)?;
+    let file = open_regular(&order.from).map_err(cannot_read)?;
     let n_bytes = file.metadata().map_err(cannot_read)?.len();
     let invalid = |why: &dyn Display| format!("{from} cannot be converted: {why}");
     let mut reader = SnapshotReader::new(file, Some(n_bytes), true).map_err(|error| invalid(&error))?;

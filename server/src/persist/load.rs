@@ -315,6 +315,12 @@ impl Reading<'_> {
         let checks = config.rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
         let mut reader = SnapshotReader::new(file, total, checks)?;
         reader.divide();
+        if reader.is_of_later_version() {
+            let (version, path) = (reader.version(), self.making.path.display());
+            notice!(
+                "{path} has RDB version {version}, a later one than is known. It is read by the types of its values"
+            );
+        }
         if config.rdb_skip_module_data {
             reader.skip_modules();
         }

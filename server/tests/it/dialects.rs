@@ -309,3 +309,17 @@ fn a_log_that_was_written_while_commands_had_other_names_is_loaded() {
         assert_eq!(side.ask(&["FCALL", "f", "0"]).to_string(), "\"here\"");
     }
 }
+
+/// All of a later version may be known. Only a type that is not ends the start.
+#[test]
+fn a_file_of_a_later_version_is_read_by_its_types() {
+    let directory = ScratchFolder::with_file(&of_records("REDIS0044", &[b"\x00\x01k\x01v"]));
+    let mut side = directory.start(&[]);
+    assert_eq!(side.ask(&["GET", "k"]).to_string(), "\"v\"");
+    let log = side.server.log_tail();
+    assert!(log.contains("dump.rdb has RDB version 44, a later one than is known"), "{log}");
+    drop(side);
+    let directory = ScratchFolder::with_file(&of_records("REDIS0044", &[b"\x2a\x03key\x01v"]));
+    let log = directory.refusal(&[]);
+    assert!(log.contains("at byte 9, key 'key': values of type 42 are not known to this version"), "{log}");
+}

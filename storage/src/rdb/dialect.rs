@@ -7,6 +7,9 @@ use super::codes::types;
 /// The first version of Valkey's own. Before, it wrote those of Redis.
 pub const FIRST_OF_VALKEY: u16 = 80;
 
+/// The latest version of Redis of which all types are known, if only by name: that of 8.10.
+pub const LATEST_OF_REDIS: u16 = 15;
+
 /// The latest version that a file's header has room for.
 const VERSION_MAX: u16 = 999;
 

@@ -17,7 +17,7 @@ use crate::{
         CHECKSUM, Dialect, Malformed, Reader, Stop, UnknownType, ValueParts,
         apart::{self, Apart, Filling, LongString},
         codes::{encoded, module, opcode, types},
-        dialect::FIRST_OF_VALKEY,
+        dialect::{FIRST_OF_VALKEY, LATEST_OF_REDIS},
         walk::{self, Elements, Walker},
         writer,
     },
@@ -325,6 +325,15 @@ impl<R: Read> SnapshotReader<R> {
     /// The number of keys so far of which metadata of modules was passed over.
     pub fn n_metadata(&self) -> u64 {
         self.n_metadata
+    }
+
+    /// Whether the version is later than those that are known. Then the file may have types that are not.
+    pub fn is_of_later_version(&self) -> bool {
+        let known = match self.grammar.dialect {
+            Dialect::Redis => LATEST_OF_REDIS,
+            Dialect::Valkey => FIRST_OF_VALKEY,
+        };
+        self.version > known
     }
 
     /// Whether the format is Valkey's own.
