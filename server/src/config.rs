@@ -26,7 +26,7 @@ pub use self::directive::{Directive, DirectiveFlags, Meaning};
 pub use self::directives::{REDIS_VERSION, Settings, directives};
 pub use self::file::FatalConfigError;
 pub use self::launch::{AofOrder, AofWork, ConvertOrder, Host, Launch, launch};
-pub use self::rewrite::Appended;
+pub use self::rewrite::{Appended, SameUser};
 pub use self::settings::{
     Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
     BindHost, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,

@@ -89,7 +89,9 @@ impl CommandSet {
 impl CheckedCommand<'_> {
     /// Whether it uses the data of the selected database.
     fn uses_selected(&self) -> bool {
-        self.flags.has(Flags::READONLY) || self.flags.has(Flags::WRITE) || !self.keys.0.is_empty()
+        self.flags.has(Flags::READONLY)
+            || self.flags.has(Flags::WRITE)
+            || self.keys.0.iter().any(|key| key.used.is_key())
     }
 }
 
@@ -262,12 +264,9 @@ impl Selector {
         if self.allows_all_databases() {
             return None;
         }
-        if asked.uses_selected() && !self.databases.allows(asked.db) {
-            return Some(0);
-        }
         let words = asked.words;
         let is_denied = |at: usize| at < words.len() && self.databases.denies(words.get(at));
-        match asked.databases {
+        let named = match asked.databases {
             Databases::Selected => None,
             Databases::All => Some(0),
             Databases::Words(places) => places.iter().copied().find(|&at| is_denied(at)),
@@ -275,7 +274,8 @@ impl Selector {
                 let named = (first..words.len()).filter(|&at| words.get(at).eq_ignore_ascii_case(b"db"));
                 named.map(|at| at + 1).find(|&at| is_denied(at))
             }
-        }
+        };
+        named.or_else(|| (asked.uses_selected() && !self.databases.allows(asked.db)).then_some(0))
     }
 
     /// The position of the first key that it denies.

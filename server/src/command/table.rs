@@ -92,8 +92,9 @@ impl Registered {
         std::iter::once(self).filter(|command| !command.counts_as_parent).chain(parts)
     }
 
-    /// Returns the facts that access control needs about a command with these words, while the database `db` is
-    /// selected.
+    /// Returns the facts that access control needs about a command with these words.
+    ///
+    /// The database `db` is selected.
     #[inline(always)]
     pub fn asked<'w>(&self, words: Words<'w>, db: Db) -> CheckedCommand<'w> {
         CheckedCommand {

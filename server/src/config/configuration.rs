@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::directive::{Directive, DirectiveFlags, Meaning};
 use super::directives::{DIRECTIVES, Settings, find, place_of};
 use super::file::FatalConfigError;
-use super::settings::{Access, MaxmemoryPolicy, UserLine};
+use super::settings::{Access, UserLine};
 use super::value::{Reason, Value};
 
 /// A matcher of texts: glob pattern first, text second.
@@ -23,6 +23,8 @@ pub struct Config {
     pub(super) values: Vec<Arc<Value>>,
     /// The values with which [`Config::new`] begins, before it sets `dir`.
     pub(super) defaults: Arc<[Arc<Value>]>,
+    /// The working directory with which [`Config::new`] begins.
+    pub(super) start_dir: PathBuf,
     pub(super) file: Option<PathBuf>,
 }
 
@@ -106,27 +108,32 @@ impl Config {
             settings: Settings::default(),
             values: defaults.clone(),
             defaults: defaults.into(),
+            start_dir: dir,
             file: None,
         };
-        config.values[place_of("dir")] = Arc::new(Value::Dir(dir));
-        for place in 0..DIRECTIVES.len() {
-            config.apply(place);
-        }
+        config.begin();
         config
+    }
+
+    /// Returns the configuration with which this one began.
+    pub(super) fn fresh(&self) -> Self {
+        let mut config = Config { values: self.defaults.to_vec(), ..self.clone() };
+        config.begin();
+        config
+    }
+
+    fn begin(&mut self) {
+        self.values[place_of("dir")] = Arc::new(Value::Dir(self.start_dir.clone()));
+        for place in 0..DIRECTIVES.len() {
+            self.apply(place);
+        }
     }
 
     /// Whether Redis would share small integers between keys.
     ///
     /// It does not while keys are evicted by their use, because each key must then record its own.
     pub fn shares_integers(&self) -> bool {
-        let by_use = matches!(
-            self.maxmemory_policy,
-            MaxmemoryPolicy::AllkeysLru
-                | MaxmemoryPolicy::VolatileLru
-                | MaxmemoryPolicy::AllkeysLfu
-                | MaxmemoryPolicy::VolatileLfu
-        );
-        self.maxmemory.is_none() || !by_use
+        self.maxmemory.is_none() || !self.maxmemory_policy.is_by_use()
     }
 
     /// Returns the port for plain TCP, or that for TLS without one.

@@ -71,6 +71,9 @@ impl DirectiveFlags {
     /// Valid only in files and on the command line. `CONFIG GET` and `SET` do not know it.
     pub const FILE_ONLY: DirectiveFlags = DirectiveFlags(1 << 4);
 
+    /// `CONFIG REWRITE` leaves its lines where they are, which may be an included file.
+    pub const STAYS: DirectiveFlags = DirectiveFlags(1 << 6);
+
     /// Whether all of `flags` are set.
     pub const fn contains(self, flags: DirectiveFlags) -> bool {
         self.0 & flags.0 == flags.0
@@ -159,6 +162,10 @@ impl Directive {
 
     pub(super) const fn hidden(self) -> Self {
         self.with(DirectiveFlags::HIDDEN)
+    }
+
+    pub(super) const fn stays(self) -> Self {
+        self.with(DirectiveFlags::STAYS)
     }
 
     const fn with(mut self, flags: DirectiveFlags) -> Self {

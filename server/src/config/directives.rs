@@ -139,8 +139,8 @@ directives! {
     integer("acllog-max-len", 0, LONG, "128") =>
         /// Greatest number of entries that ACL LOG keeps.
         live acllog_max_len: usize = Value::number;
-    line("lua-replicate-commands", 1, 1).idle(LONG_AGO);
-    line("rename-command", 2, 2) =>
+    line("lua-replicate-commands", 1, 1).stays().idle(LONG_AGO);
+    line("rename-command", 2, 2).stays() =>
         /// Commands with another name, or without one.
         live renamed_commands: Vec<RenamedCommand> = renamed_commands;
     integer("maxclients", 1, UINT, "10000") =>
@@ -241,8 +241,8 @@ directives! {
         ///
         /// A positive number counts entries. A negative one is a class: -1 is 4 KiB, -5 is 64 KiB.
         live list_max_listpack_size: i32 = Value::number;
-    line("list-max-ziplist-entries", 1, 1).idle(LONG_AGO);
-    line("list-max-ziplist-value", 1, 1).idle(LONG_AGO);
+    line("list-max-ziplist-entries", 1, 1).stays().idle(LONG_AGO);
+    line("list-max-ziplist-value", 1, 1).stays().idle(LONG_AGO);
     integer("list-compress-depth", 0, INT, "0").idle("lists are not compressed") =>
         /// Nodes at each end of a list that stay uncompressed; 0: all.
         reserved list_compress_depth: u32 = Value::number;

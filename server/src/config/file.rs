@@ -1,5 +1,6 @@
 //! Configuration files: their lines and includes, and errors in them.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -87,11 +88,13 @@ pub(super) struct Loader<'a> {
     /// Whether a `save` line was read. The first one replaces the default save points; later ones add theirs.
     saw_save: bool,
     depth: usize,
+    /// The declared users, each with the depth of the file that declares it.
+    declared: HashMap<Vec<u8>, usize>,
 }
 
 impl<'a> Loader<'a> {
     pub(super) fn new(config: &'a mut Config, glob: Glob) -> Self {
-        Loader { config, glob, saw_save: false, depth: 0 }
+        Loader { config, glob, saw_save: false, depth: 0, declared: HashMap::new() }
     }
 
     /// Reads the main text: the file, if any, and the options after it.
@@ -143,11 +146,28 @@ impl<'a> Loader<'a> {
                 value = self.more_save_points(place, value, words.is_empty());
                 self.saw_save = true;
             }
-            Kind::Line { .. } if row.name == "user" => refuse_second_declaration(&value)?,
+            Kind::Line { .. } if row.name == "user" => self.declare(&mut value)?,
             _ => {}
         }
         self.config.values[place] = Arc::new(value);
         self.config.apply(place);
+        Ok(())
+    }
+
+    /// Accepts the last of the `user` lines.
+    ///
+    /// A user is declared once, except that a file may declare again the users of a file that it includes.
+    /// The second declaration then replaces the first.
+    fn declare(&mut self, users: &mut Value) -> Result<(), Reason> {
+        let Value::Lines(lines) = users else { return Ok(()) };
+        let Some(name) = lines.last().and_then(|line| line.first()).cloned() else { return Ok(()) };
+        if let Some(earlier) = self.declared.insert(name.clone(), self.depth) {
+            if earlier <= self.depth {
+                return Err(Reason::DuplicateUser(name));
+            }
+            let replaced = lines.iter().position(|line| line.first() == Some(&name));
+            lines.remove(replaced.expect("it is declared above"));
+        }
         Ok(())
     }
 
@@ -161,16 +181,6 @@ impl<'a> Loader<'a> {
             }
             (_, new) => new,
         }
-    }
-}
-
-fn refuse_second_declaration(users: &Value) -> Result<(), Reason> {
-    let lines = users.lines();
-    match lines.split_last() {
-        Some((last, earlier)) if earlier.iter().any(|line| line.first() == last.first()) => {
-            Err(Reason::DuplicateUser(last[0].clone()))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::configuration::Config;
-use super::directive::Directive;
+use super::configuration::{Config, Glob};
+use super::directive::{Directive, DirectiveFlags};
 use super::directives::DIRECTIVES;
-use super::file::{Line, parse_line};
+use super::file::{Line, Loader, parse_line};
+use super::settings::UserLine;
 use super::value::{Kind, Value};
 
 /// The comment above the lines that the first rewrite appends.
@@ -23,6 +24,9 @@ pub enum Appended {
     All,
 }
 
+/// Whether two `user` lines give a user the same rights.
+pub type SameUser<'a> = &'a dyn Fn(&UserLine, &UserLine) -> bool;
+
 impl Config {
     /// Returns the text of a configuration file with this configuration, made from `original`.
     ///
@@ -33,21 +37,110 @@ impl Config {
     /// - Lines that a start would refuse become comments.
     /// - Directives without a line are appended as `appended` says.
     ///
-    /// Included files are not touched.
-    pub fn rewrite(&self, original: &[u8], appended: Appended) -> Vec<u8> {
-        rewrite(self, original, appended)
+    /// Included files are not touched. Redis repeats their users, and the next start refuses the file. Here
+    /// the text is read as the next start will read it, with the files that it includes. Where it gives a
+    /// directive its present value, the directive's lines stay. Where an included file would change a value,
+    /// the lines move to the end.
+    ///
+    /// # Errors
+    /// If the next start would not have this configuration whatever the text says, in words for the log.
+    pub fn rewrite(
+        &self,
+        original: &[u8],
+        appended: Appended,
+        glob: Glob,
+        is_same_user: SameUser<'_>,
+    ) -> Result<Vec<u8>, String> {
+        let is_same = |place: usize, read: &Config| {
+            DIRECTIVES[place].flags.contains(DirectiveFlags::STAYS)
+                || self.values[place] == read.values[place]
+                || DIRECTIVES[place].name == "user" && same_users(&self.users, &read.users, is_same_user)
+        };
+        let read = |text: &[u8]| {
+            let mut config = self.fresh();
+            Loader::new(&mut config, glob).load(text).map(|()| config).map_err(|why| why.to_string())
+        };
+        let includes = |text: &[u8]| {
+            lines_of(text).into_iter().any(|line| matches!(parse_line(line), Ok(Line::Include(_))))
+        };
+        if !includes(original) {
+            let plan =
+                |place| Plan { keeps: false, needs_line: self.needs_line(place, appended), moves: false };
+            return Ok(rewrite(self, original, &plan));
+        }
+        let is_user = |place: usize| DIRECTIVES[place].name == "user";
+        let without_users = |place| Plan { keeps: true, needs_line: false, moves: is_user(place) };
+        let before = read(&rewrite(self, original, &without_users))?;
+        let (own, replaces) = self.without_included(&before.users, is_same_user);
+        let plan = |place: usize| Plan {
+            keeps: !is_user(place) && is_same(place, &before),
+            // The next start may begin in another folder.
+            needs_line: matches!(DIRECTIVES[place].kind, Kind::Dir)
+                || appended == Appended::All
+                || !is_same(place, &before),
+            moves: replaces && is_user(place),
+        };
+        let after = read(&rewrite(&own, original, &plan))?;
+        let plan = |place: usize| match is_same(place, &after) {
+            true => plan(place),
+            false => Plan { keeps: false, needs_line: true, moves: true },
+        };
+        let text = rewrite(&own, original, &plan);
+        let after = read(&text)?;
+        let differs = (0..DIRECTIVES.len()).find(|&place| !is_same(place, &after));
+        differs.map_or(Ok(text), |place| {
+            let name = DIRECTIVES[place].name;
+            Err(format!(
+                "an included file sets '{name}' in a way that no later line can revoke: change it there"
+            ))
+        })
+    }
+
+    /// Returns this configuration without the users that included files declare in the same way, and whether
+    /// some other user is one of theirs.
+    fn without_included(&self, included: &[UserLine], is_same_user: SameUser<'_>) -> (Self, bool) {
+        let is_kept = |user: &&UserLine| !included.iter().any(|other| is_same_user(user, other));
+        let users: Vec<UserLine> = self.users.iter().filter(is_kept).cloned().collect();
+        let replaces = users.iter().any(|user| included.iter().any(|other| other.name == user.name));
+        let mut own = self.clone();
+        own.set_users(&users);
+        (own, replaces)
+    }
+
+    /// Whether a directive without a line gets one.
+    fn needs_line(&self, place: usize, appended: Appended) -> bool {
+        appended == Appended::All || self.values[place] != self.defaults[place]
     }
 }
 
-/// See [`Config::rewrite`].
-fn rewrite(config: &Config, original: &[u8], appended: Appended) -> Vec<u8> {
+/// Whether two declarations of users are the same, in whatever order.
+fn same_users(one: &[UserLine], other: &[UserLine], is_same_user: SameUser<'_>) -> bool {
+    let has_like = |user: &UserLine| other.iter().any(|other| is_same_user(user, other));
+    one.len() == other.len() && one.iter().all(has_like)
+}
+
+/// The treatment of a directive's lines.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// They stay as they are.
+    keeps: bool,
+    /// The directive gets a line at the end if it has none.
+    needs_line: bool,
+    /// They go, and new ones follow at the end if it needs a line.
+    moves: bool,
+}
+
+/// Returns `original` with this configuration, without regard to included files.
+fn rewrite(config: &Config, original: &[u8], plan: &dyn Fn(usize) -> Plan) -> Vec<u8> {
     let lines = lines_of(original);
     let mut uses: HashMap<usize, Vec<Vec<Vec<u8>>>> = HashMap::new();
     let fates: Vec<Fate> = lines
         .iter()
         .map(|line| {
             let fate = fate_of(line);
-            if let Fate::Directive(place, words) = &fate {
+            if let Fate::Directive(place, words) = &fate
+                && !plan(*place).moves
+            {
                 uses.entry(*place).or_default().push(words.clone());
             }
             fate
@@ -66,11 +159,12 @@ fn rewrite(config: &Config, original: &[u8], appended: Appended) -> Vec<u8> {
                 out.push([REFUSED, line.trim_ascii()].concat());
                 continue;
             }
+            Fate::Directive(place, _) if plan(place).moves => continue,
             Fate::Directive(place, _) => place,
         };
         let replacement = replacements.entry(place).or_insert_with(|| {
             let used = &uses[&place];
-            if says(config, place, used) {
+            if plan(place).keeps || says(config, place, used) {
                 Replacement::Keep
             } else {
                 Replacement::new(config, place, used.len())
@@ -81,7 +175,8 @@ fn rewrite(config: &Config, original: &[u8], appended: Appended) -> Vec<u8> {
             Replacement::Lines { old_left, new } => out.extend(Replacement::take(old_left, new)),
         }
     }
-    append(&mut out, config, appended, |place| uses.contains_key(&place));
+    let is_missing = |place: usize| !uses.contains_key(&place) && plan(place).needs_line;
+    append(&mut out, config, is_missing, |place| plan(place).moves);
     let mut text = out.join(&b'\n');
     if !text.is_empty() {
         text.push(b'\n');
@@ -112,11 +207,24 @@ impl Replacement {
     }
 }
 
-/// Appends the directives that have no line yet.
-fn append(out: &mut Vec<Vec<u8>>, config: &Config, appended: Appended, has_line: impl Fn(usize) -> bool) {
-    let other = |&place: &usize| appended == Appended::All || config.values[place] != config.defaults[place];
-    let missing = (0..DIRECTIVES.len()).filter(|&place| is_rewritten(&DIRECTIVES[place]) && !has_line(place));
-    let new: Vec<Vec<u8>> = missing.filter(other).flat_map(|place| new_lines(config, place)).collect();
+/// Appends the directives that have no line and need one.
+fn append(
+    out: &mut Vec<Vec<u8>>,
+    config: &Config,
+    is_missing: impl Fn(usize) -> bool,
+    moves: impl Fn(usize) -> bool,
+) {
+    let missing =
+        (0..DIRECTIVES.len()).filter(|&place| is_rewritten(&DIRECTIVES[place]) && is_missing(place));
+    let lines = |place: usize| {
+        let mut lines = new_lines(config, place);
+        // Save points add to those of an included file, unless a line removes them first.
+        if moves(place) && matches!(*config.values[place], Value::Save(ref points) if !points.is_empty()) {
+            lines.insert(0, b"save \"\"".to_vec());
+        }
+        lines
+    };
+    let new: Vec<Vec<u8>> = missing.flat_map(lines).collect();
     if new.is_empty() {
         return;
     }
@@ -172,7 +280,7 @@ fn is_valid(row: &Directive, words: &[Vec<u8>]) -> bool {
 /// Renamed commands stay in their file, which may be an included one. They cannot change while the server
 /// runs, and renaming a command twice is an error.
 fn is_rewritten(row: &Directive) -> bool {
-    row.name != "rename-command"
+    !row.flags.contains(DirectiveFlags::STAYS)
 }
 
 /// Whether these lines give the directive its present value.
@@ -203,13 +311,17 @@ fn new_lines(config: &Config, place: usize) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::configuration::tests::config;
+    use super::super::configuration::tests::{config, star};
     use super::super::file::tests::load;
     use super::super::{Asker, UserLine};
     use super::*;
 
     fn rewritten(config: &Config, original: &str) -> String {
-        String::from_utf8(config.rewrite(original.as_bytes(), Appended::Changed)).unwrap()
+        String::from_utf8(try_rewritten(config, original, Appended::Changed).unwrap()).unwrap()
+    }
+
+    fn try_rewritten(config: &Config, original: &str, appended: Appended) -> Result<Vec<u8>, String> {
+        config.rewrite(original.as_bytes(), appended, star, &|one, other| one == other)
     }
 
     fn set(config: &mut Config, pairs: &[(&str, &str)]) {
@@ -333,11 +445,52 @@ mod tests {
         }]);
         let text = rewritten(&config, "");
         assert_eq!(load(&text).unwrap(), config, "{text}");
-        let text = String::from_utf8(config.rewrite(b"", Appended::All)).unwrap();
+        let text = String::from_utf8(try_rewritten(&config, "", Appended::All).unwrap()).unwrap();
         assert_eq!(load(&text).unwrap(), config, "{text}");
 
         let loaded = load("unixsocketperm 700\nreplicaof a 1\nloadmodule x y\nuser b on\n").unwrap();
         assert_eq!(load(&rewritten(&loaded, "")).unwrap(), loaded);
+    }
+
+    #[test]
+    fn an_included_file_is_read_as_the_next_start_reads_it() {
+        let folder = std::env::temp_dir().join(format!("braid-rewrite-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let included = folder.join("included.conf");
+        let common = "hz 30\nmaxclients 500\nsave 1 1\nuser bob on >x\nuser eve on\nmaxmemory 5mb\n";
+        std::fs::write(&included, common).unwrap();
+        let head = format!("hz 20\ninclude {}\n", included.display());
+        let main = format!("{head}user al on\ntimeout 7\nsave 2 2\n");
+        let mut config = load(&main).unwrap();
+        assert_eq!((config.hz, config.users.len()), (30, 3));
+        // What the included file says is not repeated.
+        assert_eq!(rewritten(&config, &main), format!("{main}\n# Generated by CONFIG REWRITE\ndir \"/\"\n"));
+        // What it says otherwise gets a line after it.
+        set(&mut config, &[("hz", "25"), ("save", "9 9"), ("maxmemory", "0")]);
+        let line = |name: &str, rules: &[&str]| UserLine {
+            name: name.into(),
+            rules: rules.iter().map(|rule| rule.as_bytes().to_vec()).collect(),
+        };
+        config.set_users(&[line("bob", &["on", ">x"]), line("eve", &["off"]), line("al", &["on"])]);
+        let text = rewritten(&config, &main);
+        let again = load(&text).unwrap();
+        assert_eq!(
+            (again.hz, again.maxmemory, again.save.len(), again.maxclients),
+            (25, None, 1, 500),
+            "{text}"
+        );
+        let mut names: Vec<_> =
+            again.users.iter().map(|user| (user.name.clone(), user.rules.len())).collect();
+        names.sort();
+        assert_eq!(names, [(b"al".to_vec(), 1), (b"bob".to_vec(), 2), (b"eve".to_vec(), 1)], "{text}");
+        assert!(!text.contains("bob") && text.matches("eve").count() == 1, "{text}");
+        assert_eq!(rewritten(&again, &text), text, "it is stable");
+        // A user of theirs cannot be taken back.
+        config.set_users(&[line("bob", &["on", ">x"])]);
+        let refused = try_rewritten(&config, &main, Appended::Changed).unwrap_err();
+        assert!(refused.contains("an included file sets 'user'"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&included).unwrap(), common);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     /// They stayed once, and the next start ended at the first of them.

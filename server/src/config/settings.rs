@@ -108,14 +108,18 @@ words! {
         /// No key: writes are refused.
         #[default]
         Noeviction = "noeviction",
+        /// The least recently changed of the keys with an expiry.
+        VolatileLrm = "volatile-lrm",
+        /// The least recently changed key.
+        AllkeysLrm = "allkeys-lrm",
     }
 }
 
 impl MaxmemoryPolicy {
     /// Whether the choice depends on how recently or how often keys were used.
     pub fn is_by_use(self) -> bool {
-        use MaxmemoryPolicy::{AllkeysLfu, AllkeysLru, VolatileLfu, VolatileLru};
-        matches!(self, VolatileLru | VolatileLfu | AllkeysLru | AllkeysLfu)
+        use MaxmemoryPolicy::{AllkeysLfu, AllkeysLrm, AllkeysLru, VolatileLfu, VolatileLrm, VolatileLru};
+        matches!(self, VolatileLru | VolatileLfu | VolatileLrm | AllkeysLru | AllkeysLfu | AllkeysLrm)
     }
 }
 

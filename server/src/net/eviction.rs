@@ -105,10 +105,10 @@ pub struct Eviction {
 /// Returns how keys are chosen under a policy, or none under `noeviction`.
 fn choice(policy: MaxmemoryPolicy) -> Option<EvictionPolicy> {
     let (order, volatile_only) = match policy {
-        MaxmemoryPolicy::AllkeysLru => (EvictionOrder::LeastRecent, false),
+        MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::AllkeysLrm => (EvictionOrder::LeastRecent, false),
         MaxmemoryPolicy::AllkeysLfu => (EvictionOrder::LeastFrequent, false),
         MaxmemoryPolicy::AllkeysRandom => (EvictionOrder::Random, false),
-        MaxmemoryPolicy::VolatileLru => (EvictionOrder::LeastRecent, true),
+        MaxmemoryPolicy::VolatileLru | MaxmemoryPolicy::VolatileLrm => (EvictionOrder::LeastRecent, true),
         MaxmemoryPolicy::VolatileLfu => (EvictionOrder::LeastFrequent, true),
         MaxmemoryPolicy::VolatileRandom => (EvictionOrder::Random, true),
         MaxmemoryPolicy::VolatileTtl => (EvictionOrder::EarliestDeadline, true),

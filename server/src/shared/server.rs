@@ -699,6 +699,7 @@ fn access_policy(config: &Config) -> AccessPolicy {
         MaxmemoryPolicy::VolatileLfu | MaxmemoryPolicy::AllkeysLfu => {
             AccessPolicy::Lfu { log_factor: config.lfu_log_factor, decay_minutes: config.lfu_decay_time }
         }
+        MaxmemoryPolicy::VolatileLrm | MaxmemoryPolicy::AllkeysLrm => AccessPolicy::Lrm,
         _ => AccessPolicy::Lru,
     }
 }

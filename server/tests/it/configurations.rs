@@ -220,3 +220,48 @@ fn the_log_hides_names_of_keys_if_it_must() {
     assert!(log.contains("*redacted*") && log.contains("openkey"), "{log}");
     assert!(!log.contains("secretkey"), "{log}");
 }
+
+/// Redis repeats the users of an included file, and the next start refuses its own file.
+#[test]
+fn a_rewritten_file_starts_again_whatever_it_includes() {
+    let folder = Server::start(&[]);
+    let path = |name: &str| folder.scratch().join(name).display().to_string();
+    let common = "user bob on >secret ~b* +get\nhz 30\ntimeout 60\nsave 900 1\n";
+    fs::write(path("common.conf"), common).expect("the folder is the test's own");
+    let main = format!("timeout 7\ninclude {}\nuser al on nopass ~* +@all\n", path("common.conf"));
+    fs::write(path("main.conf"), &main).expect("the folder is the test's own");
+    let start = || {
+        let program = env!("CARGO_BIN_EXE_braid-server");
+        let script = format!("#!/bin/sh\nexec {program} {} \"$@\"\n", path("main.conf"));
+        let wrapper = path("start");
+        fs::write(&wrapper, script).expect("the folder is the test's own");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&wrapper, mode).expect("the file is the test's own");
+        Server::start_program(&wrapper, &[])
+    };
+    let first = start();
+    let mut client = first.connect();
+    assert_eq!(set(&mut client, "timeout", "9"), ok());
+    assert_eq!(client.command(&["CONFIG", "REWRITE"]), ok());
+    let text = fs::read_to_string(path("main.conf")).expect("it is there");
+    assert!(!text.contains("bob") && !text.contains("hz"), "{text}");
+    // Its folder is in the file.
+    let second = start();
+    let mut client = second.connect();
+    let timeout = client.command(&["CONFIG", "GET", "timeout"]).to_string();
+    assert_eq!(timeout, "[\"timeout\" \"9\"]");
+    // A changed user of the included file is written, and holds at the next start.
+    assert_eq!(client.command(&["ACL", "SETUSER", "bob", "+set"]), ok());
+    assert_eq!(client.command(&["CONFIG", "REWRITE"]), ok());
+    let users = client.command(&["ACL", "LIST"]).to_string();
+    let third = start();
+    let mut client = third.connect();
+    assert_eq!(client.command(&["ACL", "LIST"]).to_string(), users);
+    // A deleted one would come back, so the file stays as it is.
+    assert_eq!(client.command(&["ACL", "DELUSER", "bob"]), Reply::Integer(1));
+    let before = fs::read_to_string(path("main.conf")).expect("it is there");
+    let refused = client.command(&["CONFIG", "REWRITE"]).to_string();
+    assert!(refused.contains("an included file sets 'user'"), "{refused}");
+    assert_eq!(fs::read_to_string(path("main.conf")).expect("it is there"), before);
+    assert_eq!(fs::read_to_string(path("common.conf")).expect("it is there"), common);
+}

@@ -292,3 +292,44 @@ fn how_long_too_much_is_in_use_is_told() {
     until("it is so no more", || figure(&mut client, "current_eviction_exceeded_time") == 0);
     assert!(figure(&mut client, "total_eviction_exceeded_time") > 0);
 }
+
+/// From the documents of Redis 8.6 about `maxmemory-policy`: reads do not count.
+#[test]
+fn the_least_recently_changed_keys_are_evicted_however_often_they_are_read() {
+    let server = Server::start(&["--maxmemory-policy", "allkeys-lrm", "--io-threads", "1"]);
+    let mut client = server.connect();
+    client.command(&["SET", "source", "value"]);
+    let Reply::Bulk(dump) = client.command(&["DUMP", "source"]) else { panic!("the key is there") };
+    let words = [&b"RESTORE"[..], b"read", b"0", &dump, b"IDLETIME", b"5000"];
+    assert_eq!(client.command(&words).to_string(), "+OK");
+    for (name, change) in [
+        ("whole", &["SET", "whole", "x"][..]),
+        ("longer", &["APPEND", "longer", "x"]),
+        ("bits", &["SETBIT", "bits", "1", "1"]),
+        ("part", &["SETRANGE", "part", "0", "x"]),
+    ] {
+        let words = [&b"RESTORE"[..], name.as_bytes(), b"0", &dump, b"IDLETIME", b"5000"];
+        assert_eq!(client.command(&words).to_string(), "+OK", "{name}");
+        for read in [&["GET", name][..], &["STRLEN", name], &["TOUCH", name], &["GETRANGE", name, "0", "1"]] {
+            client.command(read);
+        }
+        let idle = |client: &mut Client| client.command(&["OBJECT", "IDLETIME", name]).integer();
+        assert!(idle(&mut client).is_some_and(|seconds| seconds >= 5000), "{name}: a read is no change");
+        client.command(change);
+        assert!(idle(&mut client).is_some_and(|seconds| seconds < 5000), "{name}: {change:?}");
+    }
+    client.command(&["LPUSH", "list", "1"]);
+    client.command(&["CONFIG", "SET", "maxmemory-samples", "64"]);
+    configure(&mut client, "allkeys-lrm", ROOM);
+    let value = "x".repeat(4096);
+    let mut is_evicted = false;
+    for nth in 0..20_000 {
+        client.command(&["GET", "read"]);
+        client.command(&["SET", &format!("new:{nth}"), &value]);
+        if client.command(&["EXISTS", "read"]) == Reply::Integer(0) {
+            is_evicted = true;
+            break;
+        }
+    }
+    assert!(is_evicted, "the key was read all the time, and not changed");
+}

@@ -529,7 +529,6 @@ fn a_command_is_named_by_its_family_only() {
 
 /// Files that name directives besides their rows.
 const NAMED_DIRECTIVES: Exceptions = &[
-    ("server/src/config/rewrite.rs", "rename-command", "CONFIG REWRITE keeps its lines"),
     ("server/src/config/configuration.rs", "io-threads", "its default is the number of cores"),
     ("server/src/metrics/memory_rows.rs", "maxmemory-policy", "INFO prints its word"),
     ("server/src/metrics/server_rows.rs", "repl-backlog-size", "INFO prints it"),

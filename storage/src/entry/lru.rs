@@ -1,8 +1,8 @@
 //! The record of key use, for OBJECT IDLETIME and FREQ and for eviction: 24 bits an entry.
 //!
-//! Under LRU policies the bits are the time of the last use in seconds. Under LFU policies they are, as in
-//! Redis, two numbers. 16 bits are the minutes when the counter last decayed. 8 bits are a counter that grows
-//! with the logarithm of the number of uses.
+//! Under LRU policies the bits are the time of the last use in seconds. Under LRM policies they are that of
+//! the last change. Under LFU policies they are, as in Redis, two numbers. 16 bits are the minutes when the
+//! counter last decayed. 8 bits are a counter that grows with the logarithm of the number of uses.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -18,18 +18,24 @@ const CLOCK_MASK: u64 = (1 << 24) - 1;
 /// The policy in force and its settings. Shared by all shards, written by CONFIG SET only.
 #[derive(Debug, Default)]
 pub struct Access {
-    /// 0 for LRU; else bit 63, the decay time in minutes (31 bits) and the logarithm factor (32 bits).
+    /// 0 for LRU and [`LRM`] for LRM; else bit 63, the decay time in minutes (31 bits) and the logarithm
+    /// factor (32 bits).
     policy: AtomicU64,
     /// Whether expired keys and fields stay until a client writes them. No client sees them, but removing
     /// them would be a change.
     keeps_expired: AtomicBool,
 }
 
+/// The word of the policy that only changes count.
+const LRM: u64 = 1 << 62;
+
 /// The measure that is kept of a key's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessPolicy {
     /// The time of the last use.
     Lru,
+    /// The time of the last change. Reads do not count.
+    Lrm,
     /// The frequency of use.
     Lfu {
         /// The larger, the more uses a counter needs to grow (`lfu-log-factor`).
@@ -45,6 +51,7 @@ impl Access {
     pub fn set_policy(&self, policy: AccessPolicy) {
         let word = match policy {
             AccessPolicy::Lru => 0,
+            AccessPolicy::Lrm => LRM,
             AccessPolicy::Lfu { log_factor, decay_minutes } => {
                 1 << 63 | u64::from(decay_minutes & 0x7fff_ffff) << 32 | u64::from(log_factor)
             }
@@ -68,6 +75,7 @@ impl Access {
     pub fn policy(&self) -> AccessPolicy {
         match self.policy.load(Relaxed) {
             0 => AccessPolicy::Lru,
+            LRM => AccessPolicy::Lrm,
             word => AccessPolicy::Lfu {
                 log_factor: word as u32,
                 decay_minutes: (word >> 32) as u32 & 0x7fff_ffff,
@@ -75,12 +83,26 @@ impl Access {
         }
     }
 
-    /// Notes a use.
+    /// Notes a use that changes nothing.
     #[inline]
     pub(crate) fn note(&self, entry: EntryRef<'_>, now: Millis) {
         if self.policy.load(Relaxed) != 0 {
             return self.note_lfu(entry, now);
         }
+        self.note_time(entry, now);
+    }
+
+    /// Notes a use that may change the value.
+    #[inline]
+    pub(crate) fn note_change(&self, entry: EntryRef<'_>, now: Millis) {
+        if self.policy.load(Relaxed) != 0 {
+            return self.note_lfu_or_change(entry, now);
+        }
+        self.note_time(entry, now);
+    }
+
+    #[inline(always)]
+    fn note_time(&self, entry: EntryRef<'_>, now: Millis) {
         let clock = AccessClock::new(((now.0 / 1000) & CLOCK_MASK) as u32);
         // An entry that is read often is written once a second only.
         if entry.access_clock() != clock {
@@ -92,16 +114,15 @@ impl Access {
     #[inline]
     pub(crate) fn begin(&self, entry: EntryRef<'_>, now: Millis) {
         if self.policy.load(Relaxed) != 0 {
-            entry.set_access_clock(AccessClock::new(minutes(now) << 8 | LFU_START));
-        } else {
-            self.note(entry, now);
+            return self.begin_lfu_or_change(entry, now);
         }
+        self.note_time(entry, now);
     }
 
     /// Restores the use of an entry that was used elsewhere: the idle seconds or the frequency, whichever the
     /// policy keeps.
     pub fn resume(&self, entry: EntryRef<'_>, now: Millis, idle_seconds: Option<u64>, frequency: Option<u8>) {
-        let is_lfu = self.policy.load(Relaxed) != 0;
+        let is_lfu = matches!(self.policy(), AccessPolicy::Lfu { .. });
         let bits = match (is_lfu, idle_seconds, frequency) {
             (true, _, Some(frequency)) => minutes(now) << 8 | u32::from(frequency),
             (false, Some(idle), _) => {
@@ -110,6 +131,22 @@ impl Access {
             _ => return,
         };
         entry.set_access_clock(AccessClock::new(bits));
+    }
+
+    #[cold]
+    fn begin_lfu_or_change(&self, entry: EntryRef<'_>, now: Millis) {
+        match self.policy() {
+            AccessPolicy::Lrm => self.note_time(entry, now),
+            _ => entry.set_access_clock(AccessClock::new(minutes(now) << 8 | LFU_START)),
+        }
+    }
+
+    #[cold]
+    fn note_lfu_or_change(&self, entry: EntryRef<'_>, now: Millis) {
+        match self.policy() {
+            AccessPolicy::Lrm => self.note_time(entry, now),
+            _ => self.note_lfu(entry, now),
+        }
     }
 
     #[cold]

@@ -487,7 +487,7 @@ impl Shard {
             && slot.try_overwrite(StringOrigin::Written.encoding(), value)
         {
             if self.touches {
-                self.access.note(slot.into_entry(), now);
+                self.access.note_change(slot.into_entry(), now);
             }
             self.changed(key, event);
             return;
@@ -523,7 +523,7 @@ impl Shard {
         }
         self.ledger.after_change(self.db, place, slot.entry());
         if self.touches {
-            self.access.note(slot.into_entry(), now);
+            self.access.note_change(slot.into_entry(), now);
         }
         self.changed(key, event);
     }

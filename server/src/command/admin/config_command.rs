@@ -19,7 +19,7 @@ use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome, Words},
     client::session::{LogBegun, SaveOrder, SessionRequest},
     command::{Call, CommandSpec, Run, connections::acl, help::help},
-    config::{Appended, Config},
+    config::{Appended, Config, SameUser, UserLine},
     log,
     observe::events,
     process::{descriptors::room_for_clients, oom_score},
@@ -276,7 +276,8 @@ pub(super) fn rewrite_config(call: &Call<'_, '_>, appended: Appended, reply: &mu
     let mut config = Config::clone(&server.config.load());
     config.set_users(&acl::user_lines(server, &config, call.table));
     let path = config.file().ok_or(CommandError::text("ERR The server is running without a config file"))?;
-    if let Err(error) = rewrite_file(path, &config, appended) {
+    let is_same_user = |one: &UserLine, other: &UserLine| acl::is_same_user(one, other, &config, call.table);
+    if let Err(error) = rewrite_file(path, &config, appended, &is_same_user) {
         warning_later!("CONFIG REWRITE failed: {error}");
         return Err(CommandError::owned(format!("ERR Rewriting config file: {error}")));
     }
@@ -288,15 +289,21 @@ pub(super) fn rewrite_config(call: &Call<'_, '_>, appended: Appended, reply: &mu
 /// Replaces a file atomically.
 ///
 /// Readers, even after a crash, see the whole old or the whole new file.
-fn rewrite_file(path: &Path, config: &Config, appended: Appended) -> io::Result<()> {
+fn rewrite_file(
+    path: &Path,
+    config: &Config,
+    appended: Appended,
+    is_same_user: SameUser<'_>,
+) -> io::Result<()> {
     let original = match read_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
+    let text = config.rewrite(&original, appended, matches, is_same_user).map_err(io::Error::other)?;
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = Path::new(&temporary);
-    let written = write_whole(temporary, &config.rewrite(&original, appended)).and_then(|()| {
+    let written = write_whole(temporary, &text).and_then(|()| {
         if let Ok(old) = fs::metadata(path) {
             fs::set_permissions(temporary, old.permissions())?;
         }

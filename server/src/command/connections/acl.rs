@@ -699,6 +699,22 @@ pub(in crate::command) fn user_lines(
     users.all().map(|user| line(user)).collect()
 }
 
+/// Whether two lines declare the same user with the same passwords and rights.
+pub(in crate::command) fn is_same_user(
+    one: &UserLine,
+    other: &UserLine,
+    config: &Config,
+    table: &CommandTable,
+) -> bool {
+    let declared = |line: &UserLine| {
+        let mut users = users_without_lines(config, table);
+        users.declare(std::slice::from_ref(line), table).ok()?;
+        users.get(&line.name).cloned()
+    };
+    one.name == other.name
+        && declared(one).zip(declared(other)).is_some_and(|(one, other)| one.is_like(&other))
+}
+
 /// Whether a client may run a command and read any key besides the command's own.
 pub(in crate::command) fn may_read_any_key(
     session: &Session,

@@ -823,7 +823,7 @@ fn object_freq(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_
     let now = shard.now();
     match shard.look_quietly(&key) {
         None => reply.null(),
-        Some(_) if access.policy() == AccessPolicy::Lru => {
+        Some(_) if !matches!(access.policy(), AccessPolicy::Lfu { .. }) => {
             return Err(CommandError::text(
                 "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
                  switching between policies at runtime LRU and LFU data will take some time to adjust.",
@@ -841,7 +841,7 @@ fn object_idletime(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     let now = shard.now();
     match shard.look_quietly(&key) {
         None => reply.null(),
-        Some(entry) if policy == AccessPolicy::Lru => {
+        Some(entry) if !matches!(policy, AccessPolicy::Lfu { .. }) => {
             reply.integer(lru::idle_seconds(entry, now) as i64);
         }
         Some(_) => {

@@ -113,6 +113,7 @@ fn each_write_is_told_once_and_in_order() {
         [
             "new s",
             "set s",
+            "overwritten s",
             "set s",
             "expire s",
             "persist s",
@@ -120,6 +121,7 @@ fn each_write_is_told_once_and_in_order() {
             "new t",
             "setrange t",
             "rename_from s",
+            "overwritten t",
             "rename_to t",
             "del t"
         ]
@@ -180,7 +182,10 @@ fn a_value_in_place_of_another_is_not_new() {
         let mut list = bench.shard.replace_value::<ListType>(key, Event::SortStore);
         list.push(ListEnd::Right, [&b"a"[..]].into_iter());
     }
-    assert_eq!(bench.events(), ["new k", "set k", "sortstore k", "new l", "sortstore l"]);
+    assert_eq!(
+        bench.events(),
+        ["new k", "set k", "overwritten k", "type_changed k", "sortstore k", "new l", "sortstore l"]
+    );
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Shard {
             return Err(StorageError::TooMuch);
         }
         if self.touches {
-            self.access.note(slot.entry(), self.now);
+            self.access.note_change(slot.entry(), self.now);
         }
         let (ledger, marks) = (&mut self.ledger, &mut self.marks);
         Ok(Some(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event)))
@@ -97,7 +97,7 @@ impl Shard {
         {
             return Err(StorageError::TooMuch);
         } else if self.touches {
-            self.access.note(slot.entry(), self.now);
+            self.access.note_change(slot.entry(), self.now);
         }
         let (ledger, marks) = (&mut self.ledger, &mut self.marks);
         Ok(ValueMut::new(slot, ledger, marks, &self.thresholds, (self.db, self.now), event).with_new(is_new))

@@ -41,7 +41,7 @@ impl Recency {
     /// The use of an entry.
     pub fn of(entry: EntryRef<'_>, access: &Access, now: Millis) -> Self {
         match access.policy() {
-            AccessPolicy::Lru => Recency::Idle(idle_seconds(entry, now)),
+            AccessPolicy::Lru | AccessPolicy::Lrm => Recency::Idle(idle_seconds(entry, now)),
             AccessPolicy::Lfu { .. } => Recency::Frequency(access.frequency(entry, now).min(255) as u8),
         }
     }
