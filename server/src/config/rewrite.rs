@@ -68,16 +68,23 @@ impl Config {
                 |place| Plan { keeps: false, needs_line: self.needs_line(place, appended), moves: false };
             return Ok(rewrite(self, original, &plan));
         }
+        // The next start may begin in another folder.
+        let is_dir = |place: usize| matches!(DIRECTIVES[place].kind, Kind::Dir);
+        let as_it_is = |place| Plan { keeps: true, needs_line: is_dir(place), moves: false };
+        let text = rewrite(self, original, &as_it_is);
+        if appended == Appended::Changed
+            && let Ok(read) = read(&text)
+            && (0..DIRECTIVES.len()).all(|place| is_same(place, &read))
+        {
+            return Ok(text);
+        }
         let is_user = |place: usize| DIRECTIVES[place].name == "user";
         let without_users = |place| Plan { keeps: true, needs_line: false, moves: is_user(place) };
         let before = read(&rewrite(self, original, &without_users))?;
         let (own, replaces) = self.without_included(&before.users, is_same_user);
         let plan = |place: usize| Plan {
             keeps: !is_user(place) && is_same(place, &before),
-            // The next start may begin in another folder.
-            needs_line: matches!(DIRECTIVES[place].kind, Kind::Dir)
-                || appended == Appended::All
-                || !is_same(place, &before),
+            needs_line: is_dir(place) || appended == Appended::All || !is_same(place, &before),
             moves: replaces && is_user(place),
         };
         let after = read(&rewrite(&own, original, &plan))?;
@@ -164,7 +171,8 @@ fn rewrite(config: &Config, original: &[u8], plan: &dyn Fn(usize) -> Plan) -> Ve
         };
         let replacement = replacements.entry(place).or_insert_with(|| {
             let used = &uses[&place];
-            if plan(place).keeps || says(config, place, used) {
+            let are_valid = || used.iter().all(|words| is_valid(&DIRECTIVES[place], words));
+            if plan(place).keeps && are_valid() || says(config, place, used) {
                 Replacement::Keep
             } else {
                 Replacement::new(config, place, used.len())
