@@ -138,12 +138,20 @@ fn config_set(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) ->
     }
     find_descriptors(&config, server)?;
     adjust_oom_score(&config, server)?;
-    let tls = read_certificates(&config, &pairs)?;
-    // Certificates are in place before the first client that needs them can connect.
-    let tls_before = tls.map(|tls| server.tls.swap(tls));
-    if let Err(error) = listen_where(&config, server) {
-        if let Some(before) = tls_before {
-            server.tls.store(before);
+    let listens = read_certificates(&config, &pairs).and_then(|tls| {
+        // Certificates are in place before the first client that needs them can connect.
+        let tls_before = tls.map(|tls| server.tls.swap(tls));
+        listen_where(&config, server).inspect_err(|_| {
+            if let Some(before) = tls_before {
+                server.tls.store(before);
+            }
+        })
+    });
+    if let Err(error) = listens {
+        let present = server.config.load();
+        if sets_oom_score(&config, &present) {
+            // It was possible before.
+            let _ = oom_score::adjust(&present);
         }
         return Err(error);
     }
@@ -182,11 +190,15 @@ pub(crate) fn turns_log_on(words: Words<'_>, server: &Server) -> bool {
         && !server.config.load().appendonly
 }
 
+/// Whether a configuration asks for another score for the out-of-memory killer than an old one.
+fn sets_oom_score(new: &Config, old: &Config) -> bool {
+    let asked = |one: &Config| (one.oom_score_adj, one.oom_score_adj_values);
+    asked(new) != asked(old)
+}
+
 /// Adjusts the score for the out-of-memory killer, if a CONFIG SET changes that.
 fn adjust_oom_score(new: &Config, server: &Server) -> Outcome {
-    let old = server.config.load();
-    let is_same = |one: &Config| (one.oom_score_adj, one.oom_score_adj_values);
-    if is_same(new) == is_same(&old) {
+    if !sets_oom_score(new, &server.config.load()) {
         return Ok(());
     }
     oom_score::adjust(new).map_err(|error| {
