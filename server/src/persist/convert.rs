@@ -158,7 +158,7 @@ impl Unfinished {
         Ok(Self { path, file })
     }
 
-    /// Gives the file its name. Fails if there is a file with that name.
+    /// Links the file under its name. Fails if there is a file with that name.
     fn publish(&self, to: &Path) -> std::io::Result<()> {
         fs::hard_link(&self.path, to)?;
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -106,7 +106,7 @@ fn transactions_scripts_and_blocked_commands_need_the_right_when_they_run() {
         let mut control = server.connect();
         user(&mut control, "alice", "db=2,3");
         let mut alice = client_of(&server, "alice");
-        // What is queued counts from the database that the transaction will have selected.
+        // Queued commands are checked against the database that the transaction will have selected.
         for (line, reply) in [
             ("MULTI", "+OK"),
             ("SELECT 2", "+QUEUED"),

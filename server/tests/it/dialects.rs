@@ -217,7 +217,7 @@ fn a_snapshot_is_converted_without_a_server() {
     let mut side = directory.start(&["--dbfilename", "new.rdb"]);
     assert_loaded(&mut side);
     drop(side);
-    // What is there stays as it is.
+    // An existing file stays as it is.
     let before = directory.read("new.rdb");
     let told = printed(&["--convert-rdb", &from, &to, "--to", "redis-7.4"], 1);
     assert!(

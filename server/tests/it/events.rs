@@ -174,6 +174,15 @@ fn a_value_that_replaces_another_is_told_with_its_type() {
             "event@0__:overwritten b",
         ];
         assert_eq!(listener.heard(&mut client), expected);
+    }
+}
+
+#[test]
+fn a_replacement_is_told_between_the_other_events_of_its_command() {
+    for layout in LAYOUTS {
+        let server = laid_out(layout);
+        let mut client = server.connect();
+        let mut listener = Listener::new(&server, "__key*");
         configure(&mut client, "AEnoc");
         ask(&mut client, "SET list x");
         ask(&mut client, "LPUSH other 1");

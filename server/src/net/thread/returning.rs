@@ -201,7 +201,7 @@ impl IoThread {
     }
 }
 
-/// Gives up the room that a long command of the connection was promised in the log.
+/// Releases the room in the log that a long command of the connection was promised.
 pub(super) fn redeem(connection: &mut Connection, server: &Server) {
     if connection.promised > 0 {
         server.durability.redeem(std::mem::take(&mut connection.promised));

@@ -166,7 +166,7 @@ impl World {
         let _ = write!(self.trace, "{what}{which} ");
     }
 
-    /// Gives a turn to a thread that the system would run. Returns false if there is none.
+    /// Runs a turn of a thread that the system would wake. Returns false if there is none.
     fn let_a_thread_work(&mut self) -> bool {
         let n_all = self.threads.len() + self.heavy.len();
         let first = random_below(n_all);

@@ -192,7 +192,7 @@ impl SimulatedClient {
     fn go(&mut self, shared: &mut Shared) {
         if random_below(2) == 0 {
             self.end.end();
-            // What has arrived by now was sent before.
+            // Bytes that have arrived by now were sent before.
             self.receive(usize::MAX, shared);
         } else {
             self.end.reset();
