@@ -42,7 +42,7 @@ impl Author<'_> {
             ""
         } else {
             "local function either(a, b) if #a > #b then return a end return b end
-             local function store(a, b) redis.call('SET', a, b) v3 = a return a .. b end\n"
+             local function store(a, b) redis.call('SET', a, b) v3 = a return a .. #b end\n"
         };
         format!(
             "redis.call('SET', 'run:' .. ARGV[1], redis.call('INCR', 'ticket'))
@@ -121,28 +121,38 @@ impl Author<'_> {
     }
 
     /// Returns an expression, which is mostly a text.
+    ///
+    /// A text grows only by parts of constant length. In nested loops it would grow to gigabytes otherwise.
     fn value(&mut self, depth: usize) -> String {
         if depth > 0 && self.dice.percent(35) {
             let (a, b) = (self.value(depth - 1), self.value(depth - 1));
             return match self.dice.roll(if self.is_plain { 4 } else { 9 }) {
-                0 | 1 => format!("({a} .. {b})"),
+                0 => format!("({a} .. {})", self.short()),
+                1 => format!("({} .. {b})", self.short()),
                 2 => format!("({a} or {b})"),
                 3 => format!("({} and {a} or {b})", self.condition()),
                 4 => format!("either({a}, {b})"),
                 5 => format!("string.sub({a}, 1, 2)"),
-                6 => format!("table.concat({{{a}, 'z'}}, {b})"),
+                6 => format!("table.concat({{{a}, 'z'}}, {})", self.short()),
                 7 => format!("tostring({a})"),
                 _ => format!("(redis.call('GET', {a}) or {b})"),
             };
         }
         match self.dice.roll(8) {
-            0 => format!("KEYS[{}]", 1 + self.dice.roll(3)),
-            1 => format!("ARGV[{}]", 2 + self.dice.roll(3)),
-            2 | 3 => format!("v{}", self.dice.roll(4)),
-            4 => format!("'{}'", self.dice.pick(&NAMES)),
-            5 => self.dice.roll(12).to_string(),
+            0..4 => self.short(),
+            4 | 5 => format!("v{}", self.dice.roll(4)),
             6 => "t.x".to_owned(),
             _ => format!("t[{}]", 1 + self.dice.roll(2)),
+        }
+    }
+
+    /// Returns an expression whose length does not depend on variables.
+    fn short(&mut self) -> String {
+        match self.dice.roll(4) {
+            0 => format!("KEYS[{}]", 1 + self.dice.roll(3)),
+            1 => format!("ARGV[{}]", 2 + self.dice.roll(3)),
+            2 => format!("'{}'", self.dice.pick(&NAMES)),
+            _ => self.dice.roll(12).to_string(),
         }
     }
 }
@@ -222,7 +232,8 @@ fn run_at_once(server: &Server, texts: &[String], seed: u64) -> Vec<Vec<Run>> {
             .iter()
             .map(|run| {
                 let ticket = client.command(&["GET", &format!("run:{}", run.id)]).text();
-                (run.id.clone(), ticket.and_then(|text| text.parse().ok()).expect("a ticket"))
+                let drawn = ticket.and_then(|text| text.parse().ok());
+                (run.id.clone(), drawn.unwrap_or_else(|| panic!("no ticket: {:?}", run.reply)))
             })
             .collect();
         runs.sort_by_key(|run| tickets[&run.id]);
