@@ -151,6 +151,9 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("ZADD k 1 a", "ZREMRANGEBYLEX k - +", &["ZREMRANGEBYLEX k - +"]),
     ("ZADD k 1 a", "ZUNIONSTORE l 1 k", &["ZUNIONSTORE l 1 k"]),
     ("ZADD k 1 a", "ZINTERSTORE l 1 k", &["ZINTERSTORE l 1 k"]),
+    ("ZADD k 1 a", "ZUNIONSTORE l 1 k AGGREGATE SUM", &["ZUNIONSTORE l 1 k AGGREGATE SUM"]),
+    ("ZADD k 1 a 2.5 b", "ZUNIONSTORE l 2 k k AGGREGATE COUNT", &["DEL l", "ZADD l 2 a 2 b"]),
+    ("ZADD k 1 a;SET l v", "ZINTERSTORE l 1 none AGGREGATE COUNT", &["DEL l"]),
     ("ZADD k 1 a", "ZDIFFSTORE l 1 k", &["ZDIFFSTORE l 1 k"]),
     ("ZADD k 1 a", "ZRANGESTORE l k 0 -1", &["ZRANGESTORE l k 0 -1"]),
     ("ZADD k 1 a", "ZPOPMIN k", &["ZPOPMIN k"]),
@@ -166,6 +169,11 @@ const FORMS: &[(&str, &str, &[&str])] = &[
         "GEOADD k 13 38 a",
         "GEOSEARCHSTORE l k FROMMEMBER a BYRADIUS 1 km",
         &["GEOSEARCHSTORE l k FROMMEMBER a BYRADIUS 1 km"],
+    ),
+    (
+        "GEOADD k 13 38 a",
+        "GEOSEARCHSTORE l k BYPOLYGON 3 12 37 16 37 12 39",
+        &["DEL l", "ZADD l 3479065152021743 a"],
     ),
     // Streams.
     ("", "XADD k * f v", &["XADD k * f v"]),
