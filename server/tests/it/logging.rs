@@ -111,6 +111,12 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("RPUSH l a b", "BLPOP k l 1", &["LPOP l"]),
     ("RPUSH l a b", "BRPOP k l 1", &["RPOP l"]),
     ("RPUSH k a b", "BLMOVE k l LEFT RIGHT 1", &["LMOVE k l LEFT RIGHT"]),
+    ("RPUSH k a b", "LMOVEM k l LEFT RIGHT", &["LMOVE k l LEFT RIGHT"]),
+    ("RPUSH k a b c", "LMOVEM k l LEFT LEFT COUNT 2 OBO", &["LPUSH l a b", "LPOP k 2"]),
+    ("RPUSH k a b c", "LMOVEM k l RIGHT LEFT EXACTLY 2 BULK", &["LPUSH l c b", "RPOP k 2"]),
+    ("RPUSH k a b c", "BLMOVEM k l LEFT RIGHT 1 COUNT 9 BULK", &["RPUSH l a b c", "LPOP k 3"]),
+    ("RPUSH k a b c", "LMOVEM k k LEFT RIGHT COUNT 2 OBO", &["RPUSH k a b", "LPOP k 2"]),
+    ("RPUSH k a b c", "LMOVEM k k RIGHT RIGHT COUNT 2 OBO", &["LSET k -2 c", "LSET k -1 b"]),
     ("RPUSH k a b", "BRPOPLPUSH k l 1", &["RPOPLPUSH k l"]),
     // Sets.
     ("", "SADD k a", &["SADD k a"]),
