@@ -239,6 +239,20 @@ const FORMS: &[(&str, &str, &[&str])] = &[
         &["XCLAIM k g d 0 1-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 1-1"],
     ),
     (
+        "XADD k 1-1 f v;XADD k 2-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c COUNT 1 STREAMS k >",
+        "XREADGROUP GROUP g d CLAIM 0 STREAMS k >",
+        &[
+            "XCLAIM k g d 0 1-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 2-1",
+            "XCLAIM k g d 0 2-1 TIME * RETRYCOUNT 1 FORCE JUSTID LASTID 2-1",
+            "XGROUP SETID k g 2-1 ENTRIESREAD 2",
+        ],
+    ),
+    (
+        "XADD k 1-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >",
+        "XNACK k g FAIL IDS 1 1-1",
+        &["XNACK k g FAIL IDS 1 1-1"],
+    ),
+    (
         "XADD k 1-1 f v;XADD k 2-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >;XDEL k 1-1",
         "XAUTOCLAIM k g d 0 0",
         &["XCLAIM k g d 0 2-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 2-1", "XACK k g 1-1"],

@@ -147,6 +147,7 @@ const CASES: &[(&str, &str)] = &[
     ("xrevrange", "XREVRANGE stream + -"),
     ("xread", "XREAD STREAMS stream 0"),
     ("xreadgroup", "XREADGROUP GROUP group reader STREAMS stream 0"),
+    ("xreadgroup", "XREADGROUP GROUP group other CLAIM 0 STREAMS stream >"),
     ("xpending", "XPENDING stream group IDLE 0 - + 50000"),
     ("xautoclaim", "XAUTOCLAIM stream group other 0 0 COUNT 50000"),
     ("xinfo|stream", "XINFO STREAM stream FULL COUNT 0"),

@@ -37,6 +37,8 @@ pub enum Awaits {
     EntriesAfter(StreamId),
     /// Entries that were not delivered yet to this group of a stream; or that there is no such group.
     Group(Arc<[u8]>),
+    /// The same, or entries that were handed back to the group.
+    GroupOrHandedBack(Arc<[u8]>),
 }
 
 /// The keys that a waiter may write when it is served.
@@ -71,6 +73,8 @@ pub(crate) struct Holds<'a> {
     pub(crate) last: Option<StreamId>,
     /// The last entry that was delivered to a group of the stream.
     pub(crate) delivered: &'a dyn Fn(&[u8]) -> Option<StreamId>,
+    /// Whether a group of the stream has entries that were handed back.
+    pub(crate) has_handed_back: &'a dyn Fn(&[u8]) -> bool,
     pub(crate) is_pinned: bool,
 }
 
@@ -84,6 +88,7 @@ impl Holds<'_> {
             Awaits::EntriesAfter(id) => self.last.is_some_and(|last| last > *id),
             // Nodes that read as a group are told that the group, or the stream, is gone.
             Awaits::Group(name) => self.has_undelivered(name),
+            Awaits::GroupOrHandedBack(name) => self.has_undelivered(name) || (self.has_handed_back)(name),
         }
     }
 
@@ -263,7 +268,14 @@ mod tests {
             waiters,
             db,
             key,
-            &Holds { kind, n_elements: &|| 0, delivered: &|_| None, last: None, is_pinned: true },
+            &Holds {
+                kind,
+                n_elements: &|| 0,
+                has_handed_back: &|_| false,
+                delivered: &|_| None,
+                last: None,
+                is_pinned: true,
+            },
         )
     }
 
@@ -320,8 +332,14 @@ mod tests {
         assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::List)), ["a", "e", "g"]);
         assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::SortedSet)), ["d", "e"]);
         assert_eq!(names(&waiters, Db(0), b"k", None), ["e"]);
-        let unpinned =
-            Holds { kind: None, n_elements: &|| 0, delivered: &|_| None, last: None, is_pinned: false };
+        let unpinned = Holds {
+            kind: None,
+            n_elements: &|| 0,
+            has_handed_back: &|_| false,
+            delivered: &|_| None,
+            last: None,
+            is_pinned: false,
+        };
         assert_eq!(served(&waiters, Db(0), b"k", &unpinned), ["b", "e"]);
         let delivered = |_: &[u8]| Some(id(5));
         let up_to = |seq| {
@@ -330,7 +348,14 @@ mod tests {
                 &waiters,
                 Db(0),
                 b"k",
-                &Holds { kind, n_elements: &|| 0, last, delivered: &delivered, is_pinned: true },
+                &Holds {
+                    kind,
+                    n_elements: &|| 0,
+                    has_handed_back: &|_| false,
+                    last,
+                    delivered: &delivered,
+                    is_pinned: true,
+                },
             )
         };
         assert!(up_to(3).is_empty());
@@ -356,15 +381,35 @@ mod tests {
         let turns = waiters.turns(
             Db(0),
             b"k",
-            &Holds { kind, n_elements: &|| 0, last, delivered: &delivered, is_pinned: false },
+            &Holds {
+                kind,
+                n_elements: &|| 0,
+                has_handed_back: &|_| false,
+                last,
+                delivered: &delivered,
+                is_pinned: false,
+            },
         );
         assert_eq!((turns.n_looks, turns.firsts.len()), (2, 0), "the group and the lists, once each");
-        let holds =
-            Holds { kind, n_elements: &|| 0, last, delivered: &|_| Some(StreamId::MIN), is_pinned: false };
+        let holds = Holds {
+            kind,
+            n_elements: &|| 0,
+            has_handed_back: &|_| false,
+            last,
+            delivered: &|_| Some(StreamId::MIN),
+            is_pinned: false,
+        };
         let mut turns = waiters.turns(Db(0), b"k", &holds);
         assert!(waiters.next(Db(0), b"k", &holds, &mut turns).is_some());
         // The first has taken all that there was for the group.
-        let holds = Holds { kind, n_elements: &|| 0, last, delivered: &delivered, is_pinned: false };
+        let holds = Holds {
+            kind,
+            n_elements: &|| 0,
+            has_handed_back: &|_| false,
+            last,
+            delivered: &delivered,
+            is_pinned: false,
+        };
         assert!(waiters.next(Db(0), b"k", &holds, &mut turns).is_none());
         assert!(turns.firsts.is_empty());
     }

@@ -176,6 +176,7 @@ impl Shard {
             n_elements: &|| list.map_or(0, ListRef::len),
             last: stream.and_then(|stream| stream.entries().last_live_id()),
             delivered: &|name| group(name).map(|group| group.last_delivered_id()),
+            has_handed_back: &|name| stream.is_some_and(|stream| stream.has_handed_back(name)),
             is_pinned: self.is_pinned(self.db, key.bytes),
         };
         look(&self.ledger.waiters, &holds, self.db)
