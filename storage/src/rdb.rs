@@ -33,7 +33,7 @@ use std::cell::Cell;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
-use self::write_format::{VERSION_OF_REDIS_7_0, Whole};
+use self::write_format::{VERSION_OF_REDIS_7_0, VERSION_OF_REDIS_8_8, Whole};
 
 use self::codes::{opcode, types};
 pub(crate) use self::{
@@ -87,7 +87,11 @@ pub fn dump_in(format: WriteFormat, entry: EntryRef<'_>, now: Millis) -> Result<
         rewritten[0] = write_format::stated(value_type);
         out = rewritten;
     }
-    add_footer(&mut out, format.version(has_deadlines));
+    let version = match out[0] {
+        value_type if stream_dump::is_latest(value_type) => VERSION_OF_REDIS_8_8,
+        _ => format.version(has_deadlines),
+    };
+    add_footer(&mut out, version);
     Ok(out)
 }
 

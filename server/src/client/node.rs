@@ -33,7 +33,7 @@ use crate::{
         id::Origin,
         session::{Replies, Session},
         sweep::Sweep,
-        waits::{Wait, WaitedKey},
+        waits::{Wait, WaitEnd, WaitedKey},
         watches::Watch,
     },
     clock::Steady,
@@ -346,12 +346,19 @@ impl Parked {
 
     /// Whether it is served, too, when a key is removed.
     pub fn hears_of_removal(&self) -> bool {
-        self.wait.keys.iter().any(|waited| matches!(waited.awaits, Awaits::Group(_)))
+        let is_group = |awaits: &Awaits| matches!(awaits, Awaits::Group(_) | Awaits::GroupOrHandedBack(_));
+        self.wait.keys.iter().any(|waited| is_group(&waited.awaits))
     }
 
-    /// The time at which it gives up.
+    /// The time at which it gives up, or looks again.
     pub fn deadline(&self) -> Option<Steady> {
-        self.wait.deadline
+        [self.wait.deadline, self.wait.look_at].into_iter().flatten().min()
+    }
+
+    /// The reason why the wait ends at its [deadline](Parked::deadline), which has passed.
+    pub fn end_at_deadline(&self, now: Steady) -> WaitEnd {
+        let is_over = self.wait.deadline.is_some_and(|deadline| deadline <= now);
+        if is_over { WaitEnd::TimedOut } else { WaitEnd::LooksAgain }
     }
 
     /// The route over the shards of its keys.

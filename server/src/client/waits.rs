@@ -15,6 +15,10 @@ pub struct Wait {
     pub timeout: Option<u64>,
     /// The deadline, by the steady clock.
     pub deadline: Option<Steady>,
+    /// The milliseconds after which the command looks again, although none of its keys has changed.
+    pub look_after: Option<u64>,
+    /// The time when it looks again, by the steady clock.
+    pub look_at: Option<Steady>,
     /// The reply where the command may not wait.
     pub nothing: Nothing,
     /// The replacements of the command's last words when it is served.
@@ -42,6 +46,8 @@ impl Wait {
             destination: None,
             timeout,
             deadline: None,
+            look_after: None,
+            look_at: None,
             nothing,
             last_words: Vec::new(),
             cause: Cause::Nothing,
@@ -51,6 +57,12 @@ impl Wait {
     /// Adds another key that the command writes when it is served.
     pub fn with_destination(mut self, key: &[u8]) -> Self {
         self.destination = Some(key.into());
+        self
+    }
+
+    /// Makes the command look again after some milliseconds, although none of its keys has changed.
+    pub fn looking_after(mut self, millis: Option<u64>) -> Self {
+        self.look_after = millis;
         self
     }
 
@@ -117,6 +129,8 @@ pub enum WaitEnd {
     TimedOut,
     /// CLIENT UNBLOCK … ERROR.
     Unblocked,
+    /// It is time to look again: the command runs anew.
+    LooksAgain,
     /// The client has left.
     Left,
 }

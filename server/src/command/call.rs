@@ -244,7 +244,9 @@ impl Call<'_, '_> {
         match self.waiting {
             Waiting::MayNot => wait.nothing.write(reply),
             Waiting::May | Waiting::Asked(_) => {
-                wait.deadline = wait.timeout.map(|millis| self.server.clock.steady().after(millis));
+                let now = self.server.clock.steady();
+                wait.deadline = wait.timeout.map(|millis| now.after(millis));
+                wait.look_at = wait.look_after.map(|millis| now.after(millis));
                 self.waiting = Waiting::Asked(Box::new(wait));
             }
         }

@@ -3,6 +3,7 @@
 //! The effect of such a command depends on the time or on earlier values. Its record sets the values that the
 //! keys have after the command. A key that is missing then was removed.
 
+use braid_protocol::number;
 use braid_storage::{
     entry::{
         db::Db,
@@ -14,6 +15,7 @@ use braid_storage::{
     types::{
         hashes::{HashRef, HashType},
         list::{ListRef, ListType},
+        sorted_set::{SortedSetRef, SortedSetType},
         value::ValueRef,
     },
 };
@@ -119,6 +121,44 @@ pub(super) fn lists(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_
         let texts: Vec<Vec<u8>> = list.elements_from(0).map(|element| element.to_vec()).collect();
         for chunk in texts.chunks(CHUNK) {
             record::add(db, [&b"RPUSH"[..], key.bytes].into_iter().chain(chunk.iter().map(Vec::as_slice)));
+        }
+    });
+}
+
+/// Records ZUNIONSTORE or ZINTERSTORE, with the result's members if AGGREGATE COUNT has computed them.
+pub(super) fn combined_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    // Names of keys can only be taken for the option.
+    let is_word = |at, word: &[u8]| words.get(at).eq_ignore_ascii_case(word);
+    let counts = (4..words.len()).any(|at| is_word(at - 1, b"AGGREGATE") && is_word(at, b"COUNT"));
+    unless_newer(call, spec, words, counts);
+}
+
+/// Records GEOSEARCHSTORE, with the result's members if they are those within a polygon.
+pub(super) fn found_places(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    let has_polygon = words.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"BYPOLYGON"));
+    unless_newer(call, spec, words, has_polygon);
+}
+
+/// Records a command that has stored a sorted set: with its own words, unless Redis 7.0 does not know them.
+fn unless_newer(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>, is_newer: bool) {
+    if is_newer { sorted_sets(call, spec, words) } else { record::add(call.session.db, words.iter()) }
+}
+
+/// Records DEL and then the members of each key's sorted set.
+fn sorted_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_written_key(call, spec, words, |db, shard, key| {
+        add(db, &[b"DEL", key.bytes]);
+        let now = shard.now();
+        let Some(entry) = shard.peek(key) else { return };
+        let set: SortedSetRef<'_> =
+            ValueRef::<SortedSetType>::of(entry, now).expect("the command has stored a sorted set");
+        let mut words = Vec::new();
+        for scored in set.iter(0..set.len()) {
+            number::format_f64(scored.score(), |score| words.push(score.to_vec()));
+            words.push(scored.member.to_vec());
+        }
+        for chunk in words.chunks(2 * CHUNK) {
+            record::add(db, [&b"ZADD"[..], key.bytes].into_iter().chain(chunk.iter().map(Vec::as_slice)));
         }
     });
 }

@@ -50,6 +50,7 @@ const FAMILIES: &[&[CommandSpec]] = &[
     families::hyperloglog::COMMANDS,
     families::sets::COMMANDS,
     families::lists::COMMANDS,
+    families::lmovem::COMMANDS,
     families::hashes::COMMANDS,
     families::field_expiry::COMMANDS,
     families::sorted_sets::COMMANDS,

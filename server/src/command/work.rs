@@ -335,6 +335,12 @@ pub(super) fn taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     look.value(&key, |entry, now| several(entry, now, n.unwrap_or(0))).unwrap_or(0)
 }
 
+/// Estimates moving elements from a list to another. `n_of` returns their number for the list's length.
+pub(super) fn moved(look: &mut Look<'_, '_>, key: &Key<'_>, n_of: impl Fn(usize) -> usize) -> usize {
+    let n = look.list(key, |list| n_of(list.len())).unwrap_or(0);
+    look.value(key, |entry, now| several(entry, now, n)).unwrap_or(0).saturating_mul(2)
+}
+
 /// Estimates removing one element of the first key's value.
 pub(super) fn one_taken(look: &mut Look<'_, '_>, mut args: Args<'_>) -> usize {
     args.key().ok().and_then(|key| look.value(&key, one)).unwrap_or(0)

@@ -1023,7 +1023,7 @@ mod tests {
             (
                 "shutdown-on-sigterm",
                 "",
-                "argument(s) must be one of the following: default, save, nosave, now, force",
+                "argument(s) must be one of the following: default, save, nosave, now, force, safe, failover",
             ),
             (
                 "loglevel",

@@ -517,7 +517,10 @@ pub struct ShutdownOptions {
 
 impl ShutdownOptions {
     /// The words, in the order in which errors list them.
-    pub const WORDS: &'static [&'static str] = &["default", "save", "nosave", "now", "force"];
+    ///
+    /// `safe` and `failover` are Valkey's, for nodes of a cluster.
+    pub const WORDS: &'static [&'static str] =
+        &["default", "save", "nosave", "now", "force", "safe", "failover"];
 
     pub(super) fn named(words: &[&str]) -> Self {
         let has = |word| words.contains(&word);

@@ -209,6 +209,8 @@ impl Parked {
                 stats.error(&error.wire_text());
                 error.write(&mut Reply::new(reply, session.resp));
             }
+            // It keeps its deadline, and waits again if it finds nothing.
+            WaitEnd::LooksAgain => return,
             WaitEnd::Left => {
                 session.closing = true;
                 *n_run = commands.len();

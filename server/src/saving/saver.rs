@@ -680,11 +680,13 @@ impl Saver {
 
     /// Saves, and does the work that follows. Returns the error text if this fails.
     fn save_for(&mut self, what: SaveOrder) -> Option<&'static str> {
+        self.server.saves.set_awaited(true);
         self.server.saves.is_under_way.store(true, Relaxed);
         self.fulfilling = Some(what);
         let must_save = !matches!(what, SaveOrder::Reload(Reloading { saves: false, .. }));
         let is_saved = !must_save || self.save();
         self.fulfilling = None;
+        self.server.saves.set_awaited(false);
         match what {
             SaveOrder::SaveFlushed => None,
             SaveOrder::Save | SaveOrder::Shutdown | SaveOrder::ForcedShutdown if is_saved => None,
@@ -880,7 +882,7 @@ impl Saver {
             .and_then(|()| create_file(&path, Purpose::Snapshot, &cut, &config, server))
             .and_then(|mut snapshot| {
                 self.walk(Some((&mut snapshot, &uses)))?;
-                if self.would_bring_back() {
+                if self.would_bring_back() || self.is_cancelled() {
                     return Err(Failure::GivenUp);
                 }
                 let n_bytes = finish_file(snapshot)?;
@@ -909,8 +911,7 @@ impl Saver {
             }
         }
         saves.took_seconds.store(began.elapsed().as_secs() as i64, Relaxed);
-        saves.is_given_up.store(false, Relaxed);
-        saves.is_under_way.store(false, Relaxed);
+        saves.leave();
         if is_noted {
             server.note_saved(is_saved);
         }
@@ -1150,6 +1151,7 @@ impl Saver {
             // As in Redis, the rewrite in progress becomes the base of the log that begins.
             || begins_log
             || self.would_bring_back()
+            || self.is_cancelled()
             || self.writes_base && !server.config.load().appendonly
             || self.is_last() && saves.ending.is_called_off(self.ending_in)
             || self.fulfilling.is_none() && self.orders.iter().any(|order| order.what.is_shutdown())
@@ -1172,6 +1174,12 @@ impl Saver {
     fn would_bring_back(&self) -> bool {
         let saves = &self.server.saves;
         saves.is_flushed() && self.fulfilling.is_none() && !saves.is_rewriting.load(Relaxed)
+    }
+
+    /// Whether a client has cancelled the snapshot in progress. False if a client waits for it.
+    fn is_cancelled(&self) -> bool {
+        let saves = &self.server.saves;
+        saves.is_cancelled() && self.fulfilling.is_none() && !saves.is_rewriting.load(Relaxed)
     }
 
     /// Rests for the configured delay of this many keys, unless the configuration changes meanwhile.

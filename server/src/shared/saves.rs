@@ -178,6 +178,15 @@ impl Ending {
     }
 }
 
+/// The snapshot that BGSAVE CANCEL has cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// The one in progress.
+    UnderWay,
+    /// One that had not begun.
+    Scheduled,
+}
+
 /// The results of the last snapshots, and the progress of the current one.
 ///
 /// All accesses are relaxed: each figure stands for itself.
@@ -194,6 +203,10 @@ pub struct Saves {
     is_scheduled: AtomicBool,
     /// Whether all data was flushed since the current snapshot was requested.
     is_flushed: AtomicBool,
+    /// Whether a client has cancelled the background snapshot.
+    is_cancelled: AtomicBool,
+    /// Whether a client or thread waits for the current snapshot, which cannot be cancelled then.
+    is_awaited: AtomicBool,
     /// The time of the last success, in seconds of Unix time. Before the first one it is the server's start.
     pub saved_at: AtomicU64,
     /// The same in milliseconds of the steady clock, which save points use.
@@ -252,6 +265,8 @@ impl Saves {
             is_under_way: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
             is_flushed: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
             saved_at: AtomicU64::new(now),
             saved_steady: AtomicU64::new(0),
             tried_steady: AtomicU64::new(0),
@@ -318,8 +333,35 @@ impl Saves {
         let enters = !self.is_under_way.swap(true, Ordering::Relaxed);
         if enters {
             self.is_flushed.store(false, Ordering::Relaxed);
+            self.is_cancelled.store(false, Ordering::Relaxed);
         }
         enters
+    }
+
+    /// Cancels the background snapshot under way, or else the scheduled one. The caller must wake the saver.
+    pub fn cancel(&self) -> Option<Cancelled> {
+        if self.is_under_way.load(Ordering::Relaxed) && !self.is_awaited.load(Ordering::Relaxed) {
+            self.is_cancelled.store(true, Ordering::Relaxed);
+            return Some(Cancelled::UnderWay);
+        }
+        self.take_scheduled().then_some(Cancelled::Scheduled)
+    }
+
+    /// Whether the background snapshot was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a client or thread waits for the snapshot under way.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        self.is_awaited.store(is_awaited, Ordering::Relaxed);
+    }
+
+    /// Notes that no snapshot is under way any more.
+    pub fn leave(&self) {
+        self.is_given_up.store(false, Ordering::Relaxed);
+        self.is_cancelled.store(false, Ordering::Relaxed);
+        self.is_under_way.store(false, Ordering::Relaxed);
     }
 
     /// Cancels the current background snapshot, if there is one. It would bring the flushed data back.

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
-use crate::support::{Client, Reply, Server};
+use crate::support::{Client, Reply, Server, crowd::ask};
 
 /// The lines of the configuration files that Redis and Valkey ship, without comments.
 const STOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/stock");
@@ -206,6 +206,25 @@ fn a_server_that_is_announced_as_valkey_may_call_itself_redis_and_tell_its_place
     );
     let art = client.command(&["LOLWUT"]).text().expect("it is text");
     assert!(art.ends_with("Redis ver.7.2.4\n"), "{art}");
+}
+
+/// Valkey 9.1.2 answers these commands without a cluster, and Redis refuses them.
+#[test]
+fn a_server_that_is_announced_as_valkey_answers_clients_of_a_cluster() {
+    let server = Server::start(&["--announce-as", "valkey-9.1"]);
+    let mut client = server.connect();
+    for (line, reply) in [
+        ("READONLY", "+OK"),
+        ("READWRITE", "+OK"),
+        ("CLUSTER KEYSLOT a", ":15495"),
+        ("CLUSTER KEYSLOT x{a}y", ":15495"),
+        ("CLUSTER INFO", "-ERR This instance has cluster support disabled"),
+        ("ASKING", "-ERR This instance has cluster support disabled"),
+    ] {
+        assert_eq!(ask(&mut client, line), reply, "{line}");
+    }
+    let script = "return redis.call('cluster', 'keyslot', 'foo')";
+    assert_eq!(client.command(&["EVAL", script, "0"]).to_string(), ":12182");
 }
 
 #[test]

@@ -111,6 +111,12 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("RPUSH l a b", "BLPOP k l 1", &["LPOP l"]),
     ("RPUSH l a b", "BRPOP k l 1", &["RPOP l"]),
     ("RPUSH k a b", "BLMOVE k l LEFT RIGHT 1", &["LMOVE k l LEFT RIGHT"]),
+    ("RPUSH k a b", "LMOVEM k l LEFT RIGHT", &["LMOVE k l LEFT RIGHT"]),
+    ("RPUSH k a b c", "LMOVEM k l LEFT LEFT COUNT 2 OBO", &["LPUSH l a b", "LPOP k 2"]),
+    ("RPUSH k a b c", "LMOVEM k l RIGHT LEFT EXACTLY 2 BULK", &["LPUSH l c b", "RPOP k 2"]),
+    ("RPUSH k a b c", "BLMOVEM k l LEFT RIGHT 1 COUNT 9 BULK", &["RPUSH l a b c", "LPOP k 3"]),
+    ("RPUSH k a b c", "LMOVEM k k LEFT RIGHT COUNT 2 OBO", &["RPUSH k a b", "LPOP k 2"]),
+    ("RPUSH k a b c", "LMOVEM k k RIGHT RIGHT COUNT 2 OBO", &["LSET k -2 c", "LSET k -1 b"]),
     ("RPUSH k a b", "BRPOPLPUSH k l 1", &["RPOPLPUSH k l"]),
     // Sets.
     ("", "SADD k a", &["SADD k a"]),
@@ -151,6 +157,9 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("ZADD k 1 a", "ZREMRANGEBYLEX k - +", &["ZREMRANGEBYLEX k - +"]),
     ("ZADD k 1 a", "ZUNIONSTORE l 1 k", &["ZUNIONSTORE l 1 k"]),
     ("ZADD k 1 a", "ZINTERSTORE l 1 k", &["ZINTERSTORE l 1 k"]),
+    ("ZADD k 1 a", "ZUNIONSTORE l 1 k AGGREGATE SUM", &["ZUNIONSTORE l 1 k AGGREGATE SUM"]),
+    ("ZADD k 1 a 2.5 b", "ZUNIONSTORE l 2 k k AGGREGATE COUNT", &["DEL l", "ZADD l 2 a 2 b"]),
+    ("ZADD k 1 a;SET l v", "ZINTERSTORE l 1 none AGGREGATE COUNT", &["DEL l"]),
     ("ZADD k 1 a", "ZDIFFSTORE l 1 k", &["ZDIFFSTORE l 1 k"]),
     ("ZADD k 1 a", "ZRANGESTORE l k 0 -1", &["ZRANGESTORE l k 0 -1"]),
     ("ZADD k 1 a", "ZPOPMIN k", &["ZPOPMIN k"]),
@@ -166,6 +175,11 @@ const FORMS: &[(&str, &str, &[&str])] = &[
         "GEOADD k 13 38 a",
         "GEOSEARCHSTORE l k FROMMEMBER a BYRADIUS 1 km",
         &["GEOSEARCHSTORE l k FROMMEMBER a BYRADIUS 1 km"],
+    ),
+    (
+        "GEOADD k 13 38 a",
+        "GEOSEARCHSTORE l k BYPOLYGON 3 12 37 16 37 12 39",
+        &["DEL l", "ZADD l 3479065152021743 a"],
     ),
     // Streams.
     ("", "XADD k * f v", &["XADD k * f v"]),
@@ -223,6 +237,20 @@ const FORMS: &[(&str, &str, &[&str])] = &[
         "XADD k 1-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >",
         "XCLAIM k g d 0 1-1",
         &["XCLAIM k g d 0 1-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 1-1"],
+    ),
+    (
+        "XADD k 1-1 f v;XADD k 2-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c COUNT 1 STREAMS k >",
+        "XREADGROUP GROUP g d CLAIM 0 STREAMS k >",
+        &[
+            "XCLAIM k g d 0 1-1 TIME * RETRYCOUNT 2 FORCE JUSTID LASTID 2-1",
+            "XCLAIM k g d 0 2-1 TIME * RETRYCOUNT 1 FORCE JUSTID LASTID 2-1",
+            "XGROUP SETID k g 2-1 ENTRIESREAD 2",
+        ],
+    ),
+    (
+        "XADD k 1-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >",
+        "XNACK k g FAIL IDS 1 1-1",
+        &["XNACK k g FAIL IDS 1 1-1"],
     ),
     (
         "XADD k 1-1 f v;XADD k 2-1 f v;XGROUP CREATE k g 0;XREADGROUP GROUP g c STREAMS k >;XDEL k 1-1",

@@ -680,6 +680,61 @@ fn one_snapshot_is_taken_at_a_time() {
     assert_eq!(contents(&server.scratch().join("dump.rdb"))[&(0, "key:1".to_owned())].number(), 3);
 }
 
+/// As in Valkey 8.1 (`tests/integration/rdb.tcl`): no file is written, and that is no failure.
+#[test]
+fn a_snapshot_in_the_background_can_be_cancelled() {
+    const NONE: &str = "-ERR Background saving is currently not in progress or scheduled";
+    let server = Server::start(&["--save", "", "--rdb-key-save-delay", "10000000"]);
+    let (mut client, mut saver) = (server.connect(), server.connect());
+    ask(&mut client, "MSET a 1 b 2 c 3");
+    for _ in 0..2 {
+        assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started");
+        assert_eq!(ask(&mut client, "BGSAVE CANCEL"), "+Background saving cancelled");
+        until("it has ended", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
+        assert_eq!(ask(&mut client, "BGSAVE CANCEL"), NONE);
+    }
+    let has = |name: &str| server.scratch().join(name).exists();
+    assert!(!has("dump.rdb") && !has(&format!("temp-{}.rdb", server.pid())));
+    assert_eq!(figure(&mut client, "rdb_saves"), 0);
+    assert!(ask(&mut client, "INFO persistence").contains("rdb_last_bgsave_status:ok"));
+    // A snapshot for which a client waits is not in the background. A scheduled one has not begun.
+    saver.send(&["SAVE"]);
+    until("a snapshot is under way", || figure(&mut client, "rdb_bgsave_in_progress") == 1);
+    assert_eq!(ask(&mut client, "BGSAVE CANCEL"), NONE);
+    ask(&mut client, "CONFIG SET rdb-key-save-delay 0");
+    assert_eq!(saver.receive().to_string(), "+OK");
+    for line in ["MULTI", "BGSAVE", "BGSAVE CANCEL"] {
+        ask(&mut client, line);
+    }
+    assert_eq!(
+        ask(&mut client, "EXEC"),
+        "[+\"Background saving scheduled\" +\"Scheduled background saving cancelled\"]"
+    );
+    // The next one is taken.
+    assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started");
+    until("it is done", || figure(&mut client, "rdb_saves") == 2);
+    until("it has ended", || figure(&mut client, "rdb_bgsave_in_progress") == 0);
+    assert_eq!(contents(&server.scratch().join("dump.rdb")).len(), 3);
+}
+
+/// As Valkey 9.1.2 answers without a cluster: SAFE concerns its nodes, and FAILOVER needs one.
+#[test]
+fn a_shutdown_may_be_safe_and_fails_over_in_a_cluster_only() {
+    let mut server = Server::start(&["--save", "", "--shutdown-on-sigterm", "safe failover"]);
+    let mut client = server.connect();
+    for line in ["SHUTDOWN FAILOVER", "SHUTDOWN SAFE FAILOVER", "SHUTDOWN FAILOVER NOW FORCE NOSAVE"] {
+        let refusal = "-ERR SHUTDOWN FAILOVER is only supported in cluster mode.";
+        assert_eq!(ask(&mut client, line), refusal, "{line}");
+    }
+    for line in ["SHUTDOWN ABORT SAFE", "SHUTDOWN ABORT FAILOVER", "SHUTDOWN FAILOVER SAVE NOSAVE"] {
+        assert_eq!(ask(&mut client, line), "-ERR syntax error", "{line}");
+    }
+    let options = ["CONFIG", "GET", "shutdown-on-sigterm"];
+    assert!(client.command(&options).to_string().contains("safe failover"));
+    client.send(&["SHUTDOWN", "SAFE", "NOSAVE"]);
+    assert!(server.await_end().success());
+}
+
 /// Two rewrites that were requested at once used to be both reported as started. This happened if the first
 /// had not begun by then.
 #[test]

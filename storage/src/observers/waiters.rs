@@ -31,10 +31,14 @@ pub enum Awaits {
     Kind(Kind),
     /// That the key is no longer pinned.
     Unpinning,
+    /// A list of at least this many elements.
+    Elements(usize),
     /// Entries of a stream after this one.
     EntriesAfter(StreamId),
     /// Entries that were not delivered yet to this group of a stream; or that there is no such group.
     Group(Arc<[u8]>),
+    /// The same, or entries that were handed back to the group.
+    GroupOrHandedBack(Arc<[u8]>),
 }
 
 /// The keys that a waiter may write when it is served.
@@ -63,10 +67,14 @@ impl Ticket {
 /// The state of a key, for those that wait for it.
 pub(crate) struct Holds<'a> {
     pub(crate) kind: Option<Kind>,
+    /// If it is a list: how many elements it has.
+    pub(crate) n_elements: &'a dyn Fn() -> usize,
     /// If it is a stream: its last entry that was not deleted.
     pub(crate) last: Option<StreamId>,
     /// The last entry that was delivered to a group of the stream.
     pub(crate) delivered: &'a dyn Fn(&[u8]) -> Option<StreamId>,
+    /// Whether a group of the stream has entries that were handed back.
+    pub(crate) has_handed_back: &'a dyn Fn(&[u8]) -> bool,
     pub(crate) is_pinned: bool,
 }
 
@@ -76,12 +84,17 @@ impl Holds<'_> {
         match awaits {
             Awaits::Kind(wanted) => self.kind == Some(*wanted),
             Awaits::Unpinning => !self.is_pinned,
+            Awaits::Elements(n) => self.kind == Some(Kind::List) && (self.n_elements)() >= *n,
             Awaits::EntriesAfter(id) => self.last.is_some_and(|last| last > *id),
             // Nodes that read as a group are told that the group, or the stream, is gone.
-            Awaits::Group(name) => {
-                (self.delivered)(name).is_none_or(|delivered| self.last.is_some_and(|last| last > delivered))
-            }
+            Awaits::Group(name) => self.has_undelivered(name),
+            Awaits::GroupOrHandedBack(name) => self.has_undelivered(name) || (self.has_handed_back)(name),
         }
+    }
+
+    /// Whether a group has yet to get entries of the stream, or is missing.
+    fn has_undelivered(&self, group: &[u8]) -> bool {
+        (self.delivered)(group).is_none_or(|delivered| self.last.is_some_and(|last| last > delivered))
     }
 }
 
@@ -251,7 +264,19 @@ mod tests {
     use super::*;
 
     fn names(waiters: &Waiters, db: Db, key: &[u8], kind: Option<Kind>) -> Vec<&'static str> {
-        served(waiters, db, key, &Holds { kind, delivered: &|_| None, last: None, is_pinned: true })
+        served(
+            waiters,
+            db,
+            key,
+            &Holds {
+                kind,
+                n_elements: &|| 0,
+                has_handed_back: &|_| false,
+                delivered: &|_| None,
+                last: None,
+                is_pinned: true,
+            },
+        )
     }
 
     fn served(waiters: &Waiters, db: Db, key: &[u8], holds: &Holds<'_>) -> Vec<&'static str> {
@@ -307,12 +332,31 @@ mod tests {
         assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::List)), ["a", "e", "g"]);
         assert_eq!(names(&waiters, Db(0), b"k", Some(Kind::SortedSet)), ["d", "e"]);
         assert_eq!(names(&waiters, Db(0), b"k", None), ["e"]);
-        let unpinned = Holds { kind: None, delivered: &|_| None, last: None, is_pinned: false };
+        let unpinned = Holds {
+            kind: None,
+            n_elements: &|| 0,
+            has_handed_back: &|_| false,
+            delivered: &|_| None,
+            last: None,
+            is_pinned: false,
+        };
         assert_eq!(served(&waiters, Db(0), b"k", &unpinned), ["b", "e"]);
         let delivered = |_: &[u8]| Some(id(5));
         let up_to = |seq| {
             let (kind, last) = (Some(Kind::Stream), Some(id(seq)));
-            served(&waiters, Db(0), b"k", &Holds { kind, last, delivered: &delivered, is_pinned: true })
+            served(
+                &waiters,
+                Db(0),
+                b"k",
+                &Holds {
+                    kind,
+                    n_elements: &|| 0,
+                    has_handed_back: &|_| false,
+                    last,
+                    delivered: &delivered,
+                    is_pinned: true,
+                },
+            )
         };
         assert!(up_to(3).is_empty());
         assert_eq!(up_to(5), ["f"]);
@@ -334,14 +378,38 @@ mod tests {
         }
         let last = Some(StreamId { ms: 1, seq: 1 });
         let (kind, delivered) = (Some(Kind::Stream), |_: &[u8]| last);
-        let turns =
-            waiters.turns(Db(0), b"k", &Holds { kind, last, delivered: &delivered, is_pinned: false });
+        let turns = waiters.turns(
+            Db(0),
+            b"k",
+            &Holds {
+                kind,
+                n_elements: &|| 0,
+                has_handed_back: &|_| false,
+                last,
+                delivered: &delivered,
+                is_pinned: false,
+            },
+        );
         assert_eq!((turns.n_looks, turns.firsts.len()), (2, 0), "the group and the lists, once each");
-        let holds = Holds { kind, last, delivered: &|_| Some(StreamId::MIN), is_pinned: false };
+        let holds = Holds {
+            kind,
+            n_elements: &|| 0,
+            has_handed_back: &|_| false,
+            last,
+            delivered: &|_| Some(StreamId::MIN),
+            is_pinned: false,
+        };
         let mut turns = waiters.turns(Db(0), b"k", &holds);
         assert!(waiters.next(Db(0), b"k", &holds, &mut turns).is_some());
         // The first has taken all that there was for the group.
-        let holds = Holds { kind, last, delivered: &delivered, is_pinned: false };
+        let holds = Holds {
+            kind,
+            n_elements: &|| 0,
+            has_handed_back: &|_| false,
+            last,
+            delivered: &delivered,
+            is_pinned: false,
+        };
         assert!(waiters.next(Db(0), b"k", &holds, &mut turns).is_none());
         assert!(turns.firsts.is_empty());
     }

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Redis 8.8 adds identities to each group: of pending entries that were handed back (XNACK) and have no
-//! consumer. No entry is pending here without a consumer, so a stream with such entries is refused.
+//! consumer. A stream with such entries is written so, with no producers; any other as in Redis 7.0.
 
 use std::collections::BTreeMap;
 
@@ -47,21 +47,23 @@ const UNKNOWN: u64 = u64::MAX;
 /// Stands for the time of a consumer that never was active.
 const NEVER: u64 = u64::MAX;
 
-/// The flaw of a stream in which entries are pending without a consumer.
-pub const HANDED_BACK: Flaw = Flaw::Stream(
-    "a group has pending entries without a consumer (XNACK), which are not supported: claim or acknowledge them first",
-);
-
 /// Bytes of an identity that is written as it is.
 const RAW_ID_BYTES: usize = size_of::<u128>();
 
 /// The types that are read.
 pub const TYPES: &[u8] = &[types::STREAM, types::STREAM_2, types::STREAM_3, types::STREAM_4, types::STREAM_5];
 
+/// Whether a type is the one of streams with entries that were handed back.
+pub fn is_latest(value_type: u8) -> bool {
+    value_type == types::STREAM_5
+}
+
 /// Writes the type and the value.
 pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     let stream = ValueRef::<StreamType>::known(entry, now).stream();
-    out.push(types::STREAM_2);
+    let has_handed_back = stream.groups().any(|(_, group)| group.handed_back().len() > 0);
+    let value_type = if has_handed_back { types::STREAM_5 } else { types::STREAM_2 };
+    out.push(value_type);
     let entries = stream.entries();
     writer::number_of(out, entries.nodes().len());
     for (id, node) in entries.nodes() {
@@ -76,11 +78,23 @@ pub fn write(out: &mut Vec<u8>, entry: EntryRef<'_>, now: Millis) {
     writer::number_of(out, stream.groups().len());
     for (name, group) in stream.groups() {
         writer::string(out, name);
-        write_group(out, group);
+        write_group(out, value_type, group);
+    }
+    if value_type >= types::STREAM_4 {
+        write_no_producers(out);
     }
 }
 
-fn write_group(out: &mut Vec<u8>, group: &Group) {
+/// Writes that there are no idempotent producers, and Redis's defaults of their limits.
+fn write_no_producers(out: &mut Vec<u8>) {
+    const SECONDS: u64 = 100;
+    const MOST: u64 = 100;
+    for n in [SECONDS, MOST, 0, 0, 0] {
+        writer::len(out, n);
+    }
+}
+
+fn write_group(out: &mut Vec<u8>, value_type: u8, group: &Group) {
     write_id(out, group.last_delivered_id());
     writer::len(out, group.n_read().unwrap_or(UNKNOWN));
     writer::number_of(out, group.n_pending());
@@ -93,7 +107,16 @@ fn write_group(out: &mut Vec<u8>, group: &Group) {
     for consumer in group.consumers() {
         writer::string(out, consumer.name());
         write_time(out, consumer.seen_at());
+        if value_type >= types::STREAM_3 {
+            write_time(out, consumer.active_at().unwrap_or(Millis(NEVER)));
+        }
         write_pending_of(out, group, consumer);
+    }
+    if value_type >= types::STREAM_5 {
+        writer::number_of(out, group.handed_back().len());
+        for id in group.handed_back() {
+            out.extend_from_slice(&raw_id(id));
+        }
     }
 }
 
@@ -285,8 +308,13 @@ fn read_group(value_type: u8, entries: &Entries, from: &mut Reader<'_>) -> Optio
     from.repeated(|from| read_consumer(value_type, &mut group, &mut unowned, from))?;
     if value_type >= types::STREAM_5 {
         from.repeated(|from| {
-            let _id: [u8; RAW_ID_BYTES] = from.array()?;
-            from.refuse(HANDED_BACK)
+            let id = id_of_raw(from.array()?);
+            let Some((_, n_deliveries)) = unowned.remove(&id) else {
+                return from
+                    .refuse(Flaw::Stream("an entry that was handed back is not pending without a consumer"));
+            };
+            group.assign_to_nobody(id, n_deliveries);
+            Some(())
         })?;
     }
     from.require(unowned.is_empty(), Flaw::Stream("a pending stream entry has no consumer"))?;

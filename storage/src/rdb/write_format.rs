@@ -16,6 +16,9 @@ use super::{
 /// The version that is written by default: Redis 7.0's, which later ones read too.
 pub const VERSION_OF_REDIS_7_0: u16 = 10;
 
+/// The version of Redis 8.8, in which entries of streams can be handed back to their group.
+pub const VERSION_OF_REDIS_8_8: u16 = 14;
+
 /// The version of Redis 7.4, in which fields of hashes have deadlines.
 pub const VERSION_OF_REDIS_7_4: u16 = 12;
 
@@ -23,6 +26,8 @@ pub const VERSION_OF_REDIS_7_4: u16 = 12;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteFormat {
     /// That of Redis 7.0, or of 7.4 if fields of hashes have deadlines.
+    ///
+    /// A stream with entries that were handed back to a group is written as in Redis 8.8.
     #[default]
     Auto,
     /// That of Redis 7.0, which cannot hold deadlines of fields.
@@ -92,6 +97,8 @@ pub(super) fn stated(value_type: u8) -> u8 {
 pub enum Unwritable {
     /// Fields of a hash have deadlines.
     FieldDeadlines(WriteFormat),
+    /// A group of a stream has entries that were handed back.
+    HandedBack(WriteFormat),
     /// The value is not well formed.
     Malformed(Malformed),
 }
@@ -102,6 +109,12 @@ impl fmt::Display for Unwritable {
             Unwritable::FieldDeadlines(format) => {
                 write!(f, "fields of the hash have deadlines, which the format {} cannot hold", format.name())
             }
+            Unwritable::HandedBack(format) => write!(
+                f,
+                "a group of the stream has pending entries without a consumer (XNACK), which the format {} cannot hold: \
+                 claim or acknowledge them first",
+                format.name()
+            ),
             Unwritable::Malformed(malformed) => write!(f, "the value is not well formed: {malformed}"),
         }
     }
@@ -156,9 +169,15 @@ pub(super) fn rewrite(
         }
         types::STREAM_3 | types::STREAM_4 | types::STREAM_5 => {
             let target = target_of_streams(format);
+            let start = out.len();
             match stream_dump::rewrite(out, value_type, value, target) {
                 Ok(true) => Ok(target),
-                Ok(false) => Err(Unwritable::Malformed(Malformed { at: 0, flaw: stream_dump::HANDED_BACK })),
+                Ok(false) if format == WriteFormat::Auto => {
+                    out.truncate(start);
+                    out.extend_from_slice(value);
+                    Ok(value_type)
+                }
+                Ok(false) => Err(Unwritable::HandedBack(format)),
                 Err(stop) => Err(stopped(stop)),
             }
         }

@@ -221,6 +221,27 @@ pub fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     if may_have_brace(key) { find_hash_tag(key) } else { None }
 }
 
+/// Returns the hash slot of a key: the CRC16 of its tag or of all of it, modulo 16384 (Redis Cluster
+/// Specification, "Key distribution model").
+pub fn hash_slot(key: &[u8]) -> u16 {
+    crc16(hash_tag(key).unwrap_or(key)) % N_HASH_SLOTS
+}
+
+/// The number of hash slots of a cluster.
+const N_HASH_SLOTS: u16 = 16384;
+
+/// Computes CRC-16/XMODEM: the polynomial 0x1021, from 0, the highest bit first.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(
+            crc ^ u16::from(byte) << 8,
+            |crc: u16, _| {
+                if crc & 0x8000 != 0 { crc << 1 ^ 0x1021 } else { crc << 1 }
+            },
+        )
+    })
+}
+
 /// Apart, because most keys have no brace.
 #[inline(never)]
 fn find_hash_tag(key: &[u8]) -> Option<&[u8]> {
@@ -266,6 +287,15 @@ fn is_brace_in(key: &[u8], from: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The check value is that of the Redis Cluster Specification; the slots are Valkey 9.1's.
+    #[test]
+    fn slots_are_those_of_a_cluster() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        for (key, slot) in [(&b"a"[..], 15495), (b"", 0), (b"x{a}y", 15495), (b"foo", 12182)] {
+            assert_eq!(hash_slot(key), slot, "{key:?}");
+        }
+    }
 
     #[test]
     fn the_hash_tag_rule_is_that_of_the_cluster_specification() {

@@ -1,6 +1,7 @@
 //! Values as the commands that make them: the contents of a base of the append-only file that is no snapshot.
 //!
-//! The commands are those of Redis 7.0, but for deadlines of fields, which it does not have.
+//! The commands are those of Redis 7.0, but for deadlines of fields and entries of streams that were handed
+//! back, which it does not have.
 
 use std::collections::BTreeSet;
 
@@ -178,6 +179,30 @@ fn write_group(out: &mut Vec<u8>, key: &[u8], name: &[u8], group: &Group) {
         write(out, &[b"XGROUP", b"CREATECONSUMER", key, name, consumer.name()]);
         write_pending(out, (key, name), group, consumer);
     }
+    for id in group.handed_back() {
+        write_handed_back(out, (key, name), group, id);
+    }
+}
+
+/// Writes XNACK of Redis 8.8, without which no entry is pending without a consumer.
+fn write_handed_back(out: &mut Vec<u8>, (key, group_name): (&[u8], &[u8]), group: &Group, id: StreamId) {
+    let mut n_deliveries = IntegerText::default();
+    let pending = group.pending(id, id).next().expect("an entry that was handed back is pending");
+    let n_deliveries = n_deliveries.format_unsigned(pending.n_deliveries);
+    let id = id_text(id);
+    let words: [&[u8]; 10] = [
+        b"XNACK",
+        key,
+        group_name,
+        b"FAIL",
+        b"IDS",
+        b"1",
+        id.as_bytes(),
+        b"RETRYCOUNT",
+        n_deliveries,
+        b"FORCE",
+    ];
+    write(out, &words);
 }
 
 fn write_pending(out: &mut Vec<u8>, (key, group_name): (&[u8], &[u8]), group: &Group, consumer: &Consumer) {

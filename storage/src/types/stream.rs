@@ -23,8 +23,8 @@ use crate::{
 pub(crate) use self::groups::Groups;
 pub use self::{
     entries::{AddError, Entries, NewId, Precision, Range, RangeBackwards, References, Trim, TrimTo},
-    group::{Consumer, Group, PendingEntry},
-    groups::{Acknowledgement, AutoClaimed, Claim, Claimable, Counting, Delivery},
+    group::{Consumer, Group, IdleEntries, IdleEntry, PendingEntry},
+    groups::{Acknowledgement, AutoClaimed, Claim, Claimable, Counting, Delivery, HandBack, HandBackMode},
     id::StreamId,
     node::{Entry, Fields},
 };

@@ -9,6 +9,8 @@ use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, Outcome},
     client::session::{AwaitSync, Replies, SaveOrder, SessionRequest, SyncAnswer},
     command::{Call, CommandSpec, Run, connections::client::timeout_millis},
+    notice,
+    shared::saves::Cancelled,
 };
 
 pub(super) const WAIT: CommandSpec = CommandSpec {
@@ -71,8 +73,8 @@ pub(super) const BGSAVE: CommandSpec = CommandSpec {
     run: Run::Session(background_save),
     since: "1.0.0",
     group: Group::Server,
-    syntax: "[SCHEDULE]",
-    summary: "Saves the keyspace to disk in the background.",
+    syntax: "[SCHEDULE | CANCEL]",
+    summary: "Saves the keyspace to disk in the background, or cancels that.",
     ..CommandSpec::ROW
 };
 
@@ -133,8 +135,11 @@ pub(super) fn ask_saver(call: &mut Call<'_, '_>, order: SaveOrder) -> Outcome {
 }
 
 fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    args.tag("SCHEDULE");
+    let is_cancel = !args.tag("SCHEDULE") && args.tag("CANCEL");
     args.finish()?;
+    if is_cancel {
+        return cancel(call, reply);
+    }
     let saves = &call.server.saves;
     if call.is_part() && !saves.is_under_way.load(Ordering::Relaxed) {
         saves.schedule();
@@ -146,6 +151,27 @@ fn background_save(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Repl
     }
     call.server.saver().wake_if_asleep();
     reply.simple("Background saving started");
+    Ok(())
+}
+
+/// Cancels the snapshot that is taken in the background, or the scheduled one.
+///
+/// The one in progress leaves no file, and its end is no failure (Valkey 8.1).
+fn cancel(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
+    let Some(cancelled) = call.server.saves.cancel() else {
+        return Err(CommandError::text("ERR Background saving is currently not in progress or scheduled"));
+    };
+    call.server.saver().wake_if_asleep();
+    match cancelled {
+        Cancelled::UnderWay => {
+            notice!("Background saving will be aborted due to user request");
+            reply.simple("Background saving cancelled");
+        }
+        Cancelled::Scheduled => {
+            notice!("Scheduled background saving will be cancelled due to user request");
+            reply.simple("Scheduled background saving cancelled");
+        }
+    }
     Ok(())
 }
 

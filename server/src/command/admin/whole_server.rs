@@ -66,7 +66,7 @@ pub(super) const SHUTDOWN: CommandSpec = CommandSpec {
     run: Run::Session(shutdown),
     since: "1.0.0",
     group: Group::Server,
-    syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+    syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [SAFE] [FAILOVER] [ABORT]",
     summary: "Shuts down the server.",
     ..CommandSpec::ROW
 };
@@ -158,8 +158,10 @@ fn abort_shutdown(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 /// Replies only if it does not stop the server.
+///
+/// SAFE keeps a node from stopping that owns slots of a cluster (Valkey 9). Without a cluster there is none.
 fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let [mut save, mut nosave, mut force, mut abort] = [false; 4];
+    let [mut save, mut nosave, mut force, mut abort, mut fails_over] = [false; 5];
     let n_options = args.remaining();
     while !args.is_empty() {
         if args.tag("SAVE") {
@@ -170,7 +172,9 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
             force = true;
         } else if args.tag("ABORT") {
             abort = true;
-        } else if !args.tag("NOW") {
+        } else if args.tag("FAILOVER") {
+            fails_over = true;
+        } else if !args.tag("NOW") && !args.tag("SAFE") {
             return Err(CommandError::Syntax);
         }
     }
@@ -179,6 +183,9 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     }
     if abort {
         return abort_shutdown(call, reply);
+    }
+    if fails_over {
+        return Err(CommandError::text("ERR SHUTDOWN FAILOVER is only supported in cluster mode."));
     }
     if !nosave && let Some(program) = busy_programs(call).first() {
         // The shutdown would wait for a script that may never end.

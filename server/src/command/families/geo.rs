@@ -24,7 +24,9 @@ use crate::{
         Args, Arity, CommandError, Deprecation, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, MembersAt,
         Outcome, shown,
     },
-    command::{Call, CommandSpec, Look, Run, Work, arguments::collection_args::write_element},
+    command::{
+        Call, CommandSpec, Log, Look, Run, Work, arguments::collection_args::write_element, log_rewrite,
+    },
 };
 
 const FOR_EACH_IN_AREA: &str = "O(N+M*log(M)) where N is the number of members in the cells around the area \
@@ -96,10 +98,10 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         work: Work::pinned(geosearch_work),
         since: "6.2.0",
         group: Group::Geo,
-        syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | \
-                 MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] \
-                 [WITHDIST] [WITHHASH]",
-        summary: "Returns the members in a circle or a box.",
+        syntax: "key <<FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | \
+                 MI> | BYBOX width height <M | KM | FT | MI>> | BYPOLYGON num-vertices longitude latitude \
+                 [longitude latitude ...]> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+        summary: "Returns the members in a circle, a box or a polygon.",
         complexity: FOR_EACH_IN_AREA,
         ..CommandSpec::ROW
     },
@@ -108,14 +110,15 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(8),
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: STORED_FROM_ANOTHER,
+        log: Log::As(log_rewrite::found_places),
         run: Run::Transaction(geosearchstore),
         work: Work::pinned(geosearchstore_work),
         since: "6.2.0",
         group: Group::Geo,
-        syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius \
-                 <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count \
-                 [ANY]] [STOREDIST]",
-        summary: "Stores the members in a circle or a box under another key.",
+        syntax: "destination source <<FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius \
+                 <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> | BYPOLYGON num-vertices longitude \
+                 latitude [longitude latitude ...]> [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
+        summary: "Stores the members in a circle, a box or a polygon under another key.",
         complexity: FOR_EACH_IN_AREA,
         ..CommandSpec::ROW
     },
@@ -460,7 +463,13 @@ impl<'a> GeoQuery<'a> {
         let is_at_member = matches!(self.centre, Centre::Member(_));
         let is_circle = matches!(self.shape, Some(Shape::Circle { .. }));
         let is_box = matches!(self.shape, Some(Shape::Box { .. }));
-        if !is_at_place && n_values >= 1 && args.tag("FROMMEMBER") {
+        let is_polygon = matches!(self.shape, Some(Shape::Polygon { .. }));
+        let is_alone = is_polygon || matches!(self.centre, Centre::Unsaid) && self.shape.is_none();
+        if is_alone && n_values >= 2 && args.tag("BYPOLYGON") {
+            self.read_polygon(args)?;
+        } else if is_polygon {
+            return Ok(false);
+        } else if !is_at_place && n_values >= 1 && args.tag("FROMMEMBER") {
             self.read_member(args, set)?;
         } else if !is_at_member && n_values >= 2 && args.tag("FROMLONLAT") {
             self.centre = Centre::Given(place(args)?);
@@ -504,6 +513,21 @@ impl<'a> GeoQuery<'a> {
         Ok(())
     }
 
+    /// Reads the number of corners, and their positions. Its own middle is the centre.
+    fn read_polygon(&mut self, args: &mut Args<'_>) -> Outcome {
+        let n_corners = number::parse_i64(args.next()?)
+            .filter(|n| i32::try_from(*n).is_ok())
+            .ok_or(CommandError::text("ERR invalid number of vertices"))?;
+        let n_corners = usize::try_from(n_corners).unwrap_or(0);
+        if n_corners < 3 || args.remaining() / 2 < n_corners {
+            return Err(CommandError::text("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"));
+        }
+        let corners = (0..n_corners).map(|_| place(args)).collect::<Result<_, _>>()?;
+        let Area { centre, shape } = Area::of_polygon(corners);
+        (self.centre, self.shape, self.metres) = (Centre::Given(centre), Some(shape), 1.0);
+        Ok(())
+    }
+
     /// Fails if the options contradict each other or are incomplete.
     fn check(&self, args: Args<'_>, dialect: Dialect) -> Outcome {
         if self.destination.is_some() && (self.with_distance || self.with_score || self.with_place) {
@@ -539,7 +563,7 @@ impl<'a> GeoQuery<'a> {
     /// Returns the searched area, or `None` if there is no set.
     fn area(&self) -> Option<Area> {
         let (Centre::Given(centre) | Centre::Member(Some(centre))) = self.centre else { return None };
-        Some(Area { centre, shape: self.shape? })
+        Some(Area { centre, shape: self.shape.clone()? })
     }
 
     /// Returns the members of the result, in order.
@@ -667,9 +691,14 @@ fn georadiusbymember_ro(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>
 fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>, dialect: Dialect) -> usize {
     /// Work of computing a member's position and distance, in elements.
     const DISTANCE: usize = 4;
+    /// More words than a search has that is for no polygon.
+    const WORDS_OF_OTHERS: usize = 16;
+    /// Words of a polygon whose edges are as much work as one element.
+    const WORDS_PER_ELEMENT: usize = 8;
     let Ok(key) = args.key() else { return 0 };
+    let n_each = DISTANCE + args.remaining().saturating_sub(WORDS_OF_OTHERS) / WORDS_PER_ELEMENT;
     let n = |set: SortedSetRef<'_>| {
-        if set.len() <= WORK_MAX / DISTANCE / 8 {
+        if set.len() <= WORK_MAX / n_each / 8 {
             return 0;
         }
         let area = GeoQuery::read(args, Some(set), dialect, None).ok().and_then(|query| query.area());
@@ -678,7 +707,7 @@ fn searched(look: &mut Look<'_, '_>, mut args: Args<'_>, dialect: Dialect) -> us
         };
         area.map_or(0, |area| area.score_ranges().into_iter().map(n_within).sum())
     };
-    look.sorted_set(&key, n).unwrap_or(0) * DISTANCE
+    look.sorted_set(&key, n).unwrap_or(0).saturating_mul(n_each)
 }
 
 fn geosearch_work(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {

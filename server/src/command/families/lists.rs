@@ -343,7 +343,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
-const FROM_ONE_TO_ANOTHER: Keys = Keys(&[
+pub(super) const FROM_ONE_TO_ANOTHER: Keys = Keys(&[
     KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::ReadAndDelete },
     KeySpec { at: KeysAt::Range { first: 2, last: 2, step: 1 }, used: KeyUse::Add },
 ]);
@@ -370,7 +370,7 @@ fn rpushx(shard: &mut Shard, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
 
 /// The treatment of a missing list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum AbsentList {
+pub(super) enum AbsentList {
     Make,
     Leave,
 }
@@ -390,7 +390,7 @@ fn push(
 }
 
 /// Returns the event of adding an element at an end.
-fn push_event(end: ListEnd) -> Event {
+pub(super) fn push_event(end: ListEnd) -> Event {
     match end {
         ListEnd::Left => Event::LPush,
         ListEnd::Right => Event::RPush,
@@ -398,7 +398,7 @@ fn push_event(end: ListEnd) -> Event {
 }
 
 /// Returns the event of removing an element from an end.
-fn pop_event(end: ListEnd) -> Event {
+pub(super) fn pop_event(end: ListEnd) -> Event {
     match end {
         ListEnd::Left => Event::LPop,
         ListEnd::Right => Event::RPop,
@@ -407,7 +407,7 @@ fn pop_event(end: ListEnd) -> Event {
 
 /// Adds elements one by one at an end of a list, and returns its length.
 #[inline]
-fn push_texts<'t>(
+pub(super) fn push_texts<'t>(
     shard: &mut Shard,
     key: &Key<'_>,
     end: ListEnd,
@@ -866,7 +866,7 @@ impl PopEnd for ListEnd {
 }
 
 /// Takes LEFT or RIGHT.
-fn list_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
+pub(super) fn list_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
     if args.tag("LEFT") {
         Ok(ListEnd::Left)
     } else if args.tag("RIGHT") {

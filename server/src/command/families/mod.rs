@@ -11,6 +11,7 @@ pub(super) mod keys;
 pub(super) mod lcs;
 pub(super) mod libraries;
 pub(super) mod lists;
+pub(super) mod lmovem;
 mod pops;
 pub(super) mod pubsub;
 pub(super) mod scripting;

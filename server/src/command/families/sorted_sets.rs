@@ -30,7 +30,7 @@ use crate::{
     command::{
         Call, CommandSpec, Log, Run, Work,
         arguments::collection_args::{ScanOptions, read_count, write_element, write_samples, write_scanned},
-        work,
+        log_rewrite, work,
     },
     random::random_below,
 };
@@ -425,7 +425,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         work: Work::pinned(work::counted_keys),
         since: "6.2.0",
         group: Group::SortedSet,
-        syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
+        syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
                  [WITHSCORES]",
         summary: "Returns the members of any of several sorted sets.",
         complexity: "O(N)+O(M*log(M)) where N is the number of all members and M that of the members in \
@@ -441,7 +441,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         work: Work::pinned(work::least_of_counted_keys),
         since: "6.2.0",
         group: Group::SortedSet,
-        syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
+        syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
                  [WITHSCORES]",
         summary: "Returns the members that several sorted sets have in common.",
         complexity: "O(N*K)+O(M*log(M)) where N is the number of members of the smallest set, K that of \
@@ -468,11 +468,12 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
         keys: STORED_FROM_COUNTED,
+        log: Log::As(log_rewrite::combined_sets),
         run: Run::Transaction(combine::zunionstore),
         work: Work::pinned(work::counted_sources),
         since: "2.0.0",
         group: Group::SortedSet,
-        syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]",
         summary: "Stores the members of any of several sorted sets under a key.",
         complexity: "O(N)+O(M*log(M)) where N is the number of all members and M that of those stored",
         ..CommandSpec::ROW
@@ -482,11 +483,12 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
         keys: STORED_FROM_COUNTED,
+        log: Log::As(log_rewrite::combined_sets),
         run: Run::Transaction(combine::zinterstore),
         work: Work::pinned(work::least_of_counted_sources),
         since: "2.0.0",
         group: Group::SortedSet,
-        syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]",
         summary: "Stores the members that several sorted sets have in common under a key.",
         complexity: "O(N*K)+O(M*log(M)) where N is the number of members of the smallest set, K that of \
                      the sets and M that of those stored",

@@ -5,6 +5,7 @@ mod estimates;
 mod groups;
 mod ids;
 mod log_words;
+mod nack;
 mod options;
 mod read;
 mod write;
@@ -32,7 +33,8 @@ const IN_ANY_FORM: &[&str] = &["nondeterministic_output"];
 const HELP: CommandSpec = CommandSpec { since: "5.0.0", group: Group::Stream, ..CommandSpec::HELP };
 
 /// The options of XREAD and XREADGROUP, each with the number of its values.
-const READ_OPTIONS: &[(&str, usize)] = &[("BLOCK", 1), ("COUNT", 1), ("GROUP", 2), ("NOACK", 0)];
+const READ_OPTIONS: &[(&str, usize)] =
+    &[("BLOCK", 1), ("CLAIM", 1), ("COUNT", 1), ("GROUP", 2), ("MAXCOUNT", 1), ("MAXSIZE", 1), ("NOACK", 0)];
 
 /// Returns the keys after STREAMS, which is the word at `from` or a later one.
 const fn streams_from(from: u8) -> [KeySpec; 1] {
@@ -150,7 +152,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         keys: Keys(&streams_from(1)),
         run: Run::Transaction(read::xread),
         work: Work::held(estimates::read),
-        syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        syntax: "[COUNT count] [MAXCOUNT maxcount] [MAXSIZE maxsize] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
         summary: "Returns the entries of streams behind those that the client has seen.",
         complexity: "O(N) for each stream, where N is the number of entries that are given",
         ..ROW
@@ -163,9 +165,23 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         log: Log::Given,
         run: Run::Transaction(read::xreadgroup),
         work: Work::held(estimates::read),
-        syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+        syntax: "GROUP group consumer [COUNT count] [MAXCOUNT maxcount] [MAXSIZE maxsize] [BLOCK milliseconds] \
+                 [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]",
         summary: "Returns entries that the group has not delivered yet, or those that the consumer has yet to acknowledge.",
-        complexity: "O(N) for each stream, where N is the number of entries that are given",
+        complexity: "O(N) for each stream, where N is the number of entries that are given; with CLAIM, O(M) where M \
+                     is the number of entries that are pending",
+        ..ROW
+    },
+    CommandSpec {
+        name: "xnack",
+        arity: Arity::AtLeast(7),
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: Keys::UPDATE,
+        run: Run::Shard(nack::xnack),
+        since: "8.8.0",
+        syntax: "key group <SILENT | FAIL | FATAL> IDS numids id [id ...] [RETRYCOUNT count] [FORCE]",
+        summary: "Hands pending entries back to their group, so that any consumer can claim them.",
+        complexity: "O(1) for each entry",
         ..ROW
     },
     CommandSpec {
@@ -452,7 +468,7 @@ fn write_range(
     match order {
         EntryOrder::Forwards => write_entries(reply, entries.range(from, to), n_max),
         EntryOrder::Backwards => write_entries(reply, entries.range_backwards(from, to), n_max),
-    }
+    };
 }
 
 fn xdel(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -1,12 +1,14 @@
 //! Commands of missing features: a cluster, modules, replicas.
 //!
-//! They reply as a redis-server without these features does.
+//! They reply as a redis-server without these features does, or as the Valkey that `announce-as` names.
 
 use braid_protocol::reply::Reply;
+use braid_storage::table::hash::hash_slot;
 
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Deprecation, Flags, Group, Outcome},
     command::{Call, CommandSpec, Run, help::help},
+    config::AnnounceAs,
 };
 
 const ASKS: Flags = Flags::STALE;
@@ -19,6 +21,8 @@ const CLUSTER_ROW: CommandSpec = CommandSpec {
     summary: "Is refused: there is no cluster.",
     ..CommandSpec::ROW
 };
+
+const ABOUT_VALKEY: &str = "Has no effect, as in Valkey without a cluster; as Redis it is refused.";
 
 /// Base of commands that a cluster's client sends about its connection.
 const CLUSTER_CLIENT: CommandSpec = CommandSpec {
@@ -63,11 +67,15 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "readonly",
         flags: Flags::FAST.and(Flags::LOADING).and(Flags::STALE),
+        run: Run::Session(read_only_or_not),
+        summary: ABOUT_VALKEY,
         ..CLUSTER_CLIENT
     },
     CommandSpec {
         name: "readwrite",
         flags: Flags::FAST.and(Flags::LOADING).and(Flags::STALE),
+        run: Run::Session(read_only_or_not),
+        summary: ABOUT_VALKEY,
         ..CLUSTER_CLIENT
     },
 ];
@@ -181,6 +189,8 @@ const CLUSTER: &[CommandSpec] = &[
         name: "keyslot",
         arity: Arity::Exactly(3),
         flags: ASKS,
+        run: Run::Session(key_slot),
+        summary: "Returns the hash slot of a key, as Valkey does; as Redis it is refused without a cluster.",
         since: "3.0.0",
         syntax: "key",
         ..CLUSTER_ROW
@@ -288,7 +298,30 @@ const CLUSTER: &[CommandSpec] = &[
 ];
 
 fn no_cluster(_: &mut Call<'_, '_>, _: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    Err(CommandError::text("ERR This instance has cluster support disabled"))
+    Err(NO_CLUSTER)
+}
+
+const NO_CLUSTER: CommandError = CommandError::text("ERR This instance has cluster support disabled");
+
+/// Succeeds without a cluster if the server is announced as Valkey.
+///
+/// Valkey marks the connection as one that may read from a replica. There is no replica.
+fn read_only_or_not(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    needs_valkey(call)?;
+    reply.ok();
+    Ok(())
+}
+
+/// Computes the slot without a cluster if the server is announced as Valkey.
+fn key_slot(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    needs_valkey(call)?;
+    reply.integer(hash_slot(args.next()?).into());
+    Ok(())
+}
+
+/// Fails as Redis does without a cluster, unless the server is announced as Valkey.
+fn needs_valkey(call: &mut Call<'_, '_>) -> Outcome {
+    if call.config().announce_as == AnnounceAs::Valkey91 { Ok(()) } else { Err(NO_CLUSTER) }
 }
 
 fn failover(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {

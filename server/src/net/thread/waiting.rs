@@ -70,7 +70,10 @@ impl IoThread {
             && deadline <= now
         {
             self.waits.deadlines.pop_first();
-            self.end_wait(slot, WaitEnd::TimedOut);
+            let connection = self.connections.get(slot);
+            let parked = connection.and_then(|connection| connection.state.awaits_keys());
+            let why = parked.map_or(WaitEnd::TimedOut, |parked| parked.end_at_deadline(now));
+            self.end_wait(slot, why);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
         stamps::Stamp,
         waiters::{Awaits, Holds, Reach, Ticket, Turns, Waiter, Waiters},
     },
-    types::stream::StreamRef,
+    types::{list::ListRef, stream::StreamRef},
 };
 
 impl Shard {
@@ -169,11 +169,14 @@ impl Shard {
         let entry = self.tables.get(self.db).and_then(|table| table.find(key.bytes, key.routed.place));
         let stream =
             entry.and_then(|entry| StreamRef::of(entry, self.now).ok()).map(|stream| stream.stream());
+        let list = entry.and_then(|entry| ListRef::of(entry, self.now).ok());
         let group = |name: &[u8]| stream.and_then(|stream| stream.group(name));
         let holds = Holds {
             kind: entry.map(|entry| entry.kind()),
+            n_elements: &|| list.map_or(0, ListRef::len),
             last: stream.and_then(|stream| stream.entries().last_live_id()),
             delivered: &|name| group(name).map(|group| group.last_delivered_id()),
+            has_handed_back: &|name| stream.is_some_and(|stream| stream.has_handed_back(name)),
             is_pinned: self.is_pinned(self.db, key.bytes),
         };
         look(&self.ledger.waiters, &holds, self.db)

@@ -83,6 +83,10 @@ fn value_in(
     if format.has(raw.value_type) {
         return Ok(raw.value_type);
     }
+    // Parts have one type, and only the last of them tells whether an earlier type would do.
+    if whole == Whole::Part && format == WriteFormat::Auto && stream_dump::is_latest(raw.value_type) {
+        return Ok(raw.value_type);
+    }
     if raw.is_part && stream_dump::TYPES.contains(&raw.value_type) {
         // Entries stand in streams of all types alike. Only the state after them differs.
         return Ok(write_format::target_of_streams(format));

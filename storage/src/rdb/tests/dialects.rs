@@ -5,7 +5,10 @@ use super::{
     files::read_all,
     *,
 };
-use crate::entry::time::Deadline;
+use crate::{
+    entry::time::Deadline,
+    types::stream::{Claimable, HandBack, HandBackMode, StreamId},
+};
 
 /// Small files with every type in two databases: deadlines of keys and fields, a stream with a group and
 /// pending entries, and functions. The programs in their names have written them.
@@ -150,8 +153,11 @@ fn later_versions_of_redis_are_read_by_type() {
     let id = [0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0];
     let group = [&b"\x01"[..], &id, &[0; 8], b"\x01\x00\x01", &id].concat();
     stream.splice(18..40, group);
+    assert_eq!(read(&stream).unwrap().entries.len(), 1);
+    // One that was handed back and is not pending.
+    stream[61] ^= 1;
     let refused = told(&stream);
-    assert!(refused.contains("pending entries without a consumer (XNACK)"), "{refused}");
+    assert!(refused.contains("is not pending without a consumer"), "{refused}");
 }
 
 #[test]
@@ -249,6 +255,40 @@ fn values_are_written_in_each_format() {
     let text = EntryBox::string(b"k", b"v");
     let versions = WriteFormat::NAMED.map(|(_, format)| dumped(&text, format).unwrap());
     assert_eq!(versions, [(0, 10), (0, 10), (0, 12), (0, 80)]);
+}
+
+/// Only Redis 8.8 has pending entries without a consumer.
+#[test]
+fn entries_that_were_handed_back_are_written_as_by_redis_8_8_or_refused() {
+    let mut world = World::new();
+    let key = world.key();
+    streams::put_stream(3)(&mut world.shard, &key);
+    let handed_back = |shard: &mut Shard| {
+        let mut stream = shard.value_mut::<StreamType>(&key, Event::Claimed).unwrap().unwrap();
+        let id = stream.stream().entries().last_id();
+        stream.create_group(b"handed back to", StreamId::MIN, None);
+        let hand_back = HandBack {
+            group: b"handed back to",
+            mode: HandBackMode::Fatal,
+            n_deliveries: None,
+            claimable: Claimable::Any,
+        };
+        assert_eq!(stream.hand_back(&hand_back, &[id]), 1);
+    };
+    handed_back(&mut world.shard);
+    let entry = world.shard.take(&key, Event::Del).unwrap();
+    assert_eq!(dumped(&entry, WriteFormat::Auto), Ok((types::STREAM_5, 14)));
+    for format in [WriteFormat::Redis70, WriteFormat::Redis74, WriteFormat::Valkey9] {
+        let refused = dumped(&entry, format).unwrap_err();
+        assert!(
+            refused.contains("(XNACK), which the format") && refused.contains(format.name()),
+            "{refused}"
+        );
+    }
+    let payload = dump_in(WriteFormat::Auto, entry.as_ref(), NOW).unwrap();
+    let restored = world.restore(&payload).unwrap();
+    assert_eq!(contents(restored.as_ref()), contents(entry.as_ref()));
+    assert_eq!(dump_in(WriteFormat::Auto, restored.as_ref(), NOW).unwrap(), payload);
 }
 
 /// Converts a file as `--convert-rdb` does.

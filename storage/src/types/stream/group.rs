@@ -23,6 +23,9 @@ const CONSUMER_BYTES: usize = size_of::<Option<Consumer>>() + 2 * size_of::<(Arc
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConsumerNumber(u32);
 
+/// Stands for the consumer of an entry that was handed back (XNACK).
+const NOBODY: ConsumerNumber = ConsumerNumber(u32::MAX);
+
 /// An entry that was delivered and not acknowledged.
 #[derive(Clone, Copy)]
 struct Pending {
@@ -36,12 +39,34 @@ struct Pending {
 pub struct PendingEntry<'a> {
     /// The entry's identity. It may have been deleted since.
     pub id: StreamId,
-    /// The name of its consumer.
+    /// The name of its consumer; empty if it was handed back.
     pub consumer: &'a [u8],
+    /// Whether it was handed back, and so has no consumer.
+    pub is_handed_back: bool,
     /// The time of the last delivery.
     pub delivered_at: Millis,
     /// The number of deliveries.
     pub n_deliveries: u64,
+}
+
+/// A pending entry that can be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleEntry {
+    /// The entry.
+    pub id: StreamId,
+    /// The milliseconds since its last delivery.
+    pub idle: u64,
+    /// The number of deliveries.
+    pub n_deliveries: u64,
+}
+
+/// The pending entries of a group that can be claimed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdleEntries {
+    /// Those that have been idle for longest, these first.
+    pub found: Vec<IdleEntry>,
+    /// The milliseconds until another one can be claimed, if one will.
+    pub next_in: Option<u64>,
 }
 
 /// A consumer of a group's entries.
@@ -80,8 +105,10 @@ impl Consumer {
 pub struct Group {
     last_delivered: StreamId,
     n_read: Option<u64>,
-    /// The pending entries. Each is among its consumer's, too.
+    /// The pending entries. Each is among its consumer's, too, or was handed back.
     pending: BTreeMap<StreamId, Pending>,
+    /// The pending entries without a consumer.
+    handed_back: BTreeSet<StreamId>,
     /// By number; a number whose consumer was deleted is given out again.
     consumers: Vec<Option<Consumer>>,
     free_numbers: Vec<ConsumerNumber>,
@@ -102,7 +129,8 @@ impl Group {
             reclaim::free_piece(name, bytes)
         });
         // The consumers go before the names, which they share.
-        Box::new(vec![names, consumers, Pieces::small(self.pending.into_iter())])
+        let handed_back = Pieces::small(self.handed_back.into_iter());
+        Box::new(vec![names, consumers, handed_back, Pieces::small(self.pending.into_iter())])
     }
 
     pub(crate) fn new(last_delivered: StreamId, n_read: Option<u64>) -> Self {
@@ -150,10 +178,39 @@ impl Group {
         })
     }
 
+    /// The pending entries that were handed back, and so have no consumer.
+    pub fn handed_back(&self) -> impl ExactSizeIterator<Item = StreamId> {
+        self.handed_back.iter().copied()
+    }
+
+    /// Up to `n_max` existing entries that have been pending for `idle_min` milliseconds.
+    pub(super) fn idle(&self, entries: &Entries, now: Millis, idle_min: u64, n_max: usize) -> IdleEntries {
+        let mut found = Vec::new();
+        let mut next_in = None;
+        let mut entries = entries.look_ups();
+        for (&id, pending) in &self.pending {
+            let idle = now.0.saturating_sub(pending.delivered_at.0);
+            if idle < idle_min {
+                let remaining = idle_min - idle;
+                if next_in.is_none_or(|next_in| remaining < next_in) && entries.get(id).is_some() {
+                    next_in = Some(remaining);
+                }
+            } else if entries.get(id).is_some() {
+                found.push(IdleEntry { id, idle, n_deliveries: pending.n_deliveries });
+            }
+        }
+        // The sort keeps the order of the entries that were delivered at one time.
+        found.sort_by_key(|entry| std::cmp::Reverse(entry.idle));
+        found.truncate(n_max);
+        IdleEntries { found, next_in }
+    }
+
     fn describe(&self, id: StreamId, pending: Pending) -> PendingEntry<'_> {
+        let is_handed_back = pending.consumer == NOBODY;
         PendingEntry {
             id,
-            consumer: self.numbered(pending.consumer).name(),
+            consumer: if is_handed_back { b"" } else { self.numbered(pending.consumer).name() },
+            is_handed_back,
             delivered_at: pending.delivered_at,
             n_deliveries: pending.n_deliveries,
         }
@@ -267,9 +324,28 @@ impl Group {
             return;
         }
         if let Some(before) = before {
-            self.numbered_mut(before).pending.remove(&id);
+            self.pending_of_mut(before).remove(&id);
         }
-        self.numbered_mut(number).pending.insert(id);
+        self.pending_of_mut(number).insert(id);
+    }
+
+    /// The pending entries of a consumer, or those that were handed back.
+    fn pending_of_mut(&mut self, number: ConsumerNumber) -> &mut BTreeSet<StreamId> {
+        if number == NOBODY { &mut self.handed_back } else { &mut self.numbered_mut(number).pending }
+    }
+
+    /// Takes a pending entry from its consumer. It can be claimed at once, and counts as delivered as often
+    /// as `count` says of its deliveries. Returns whether the entry was pending.
+    pub(super) fn hand_back(&mut self, id: StreamId, count: impl FnOnce(u64) -> u64) -> bool {
+        let Some(pending) = self.pending.get(&id) else { return false };
+        let n_deliveries = count(pending.n_deliveries);
+        self.assign(id, NOBODY, Millis(0), n_deliveries);
+        true
+    }
+
+    /// Makes an entry pending without a consumer.
+    pub(crate) fn assign_to_nobody(&mut self, id: StreamId, n_deliveries: u64) {
+        self.assign(id, NOBODY, Millis(0), n_deliveries);
     }
 
     /// Assigns a pending entry to a consumer if `judge` agrees; returns whether it did. `judge` gets the time
@@ -285,8 +361,8 @@ impl Group {
         let Some(n_deliveries) = judge(pending.delivered_at, pending.n_deliveries) else { return false };
         let before = std::mem::replace(pending, Pending { delivered_at, n_deliveries, consumer: number });
         if before.consumer != number {
-            self.numbered_mut(before.consumer).pending.remove(&id);
-            self.numbered_mut(number).pending.insert(id);
+            self.pending_of_mut(before.consumer).remove(&id);
+            self.pending_of_mut(number).insert(id);
         }
         true
     }
@@ -314,7 +390,7 @@ impl Group {
     /// Forgets a pending entry; returns whether there was one.
     pub(super) fn release(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
-        self.numbered_mut(pending.consumer).pending.remove(&id);
+        self.pending_of_mut(pending.consumer).remove(&id);
         true
     }
 }

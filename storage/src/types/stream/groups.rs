@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Entry, Group, Stream, StreamId, StreamMut, entries::Entries, group::ConsumerNumber};
+use super::{
+    Entry, Group, IdleEntries, Stream, StreamId, StreamMut, entries::Entries, group::ConsumerNumber,
+};
 use crate::{
     entry::time::Millis,
     memory::{
@@ -162,6 +164,41 @@ pub struct Claim<'a> {
     pub counting: Counting,
 }
 
+/// The return of pending entries to their group.
+#[derive(Clone, Copy, Debug)]
+pub struct HandBack<'a> {
+    /// The group.
+    pub group: &'a [u8],
+    /// The effect on the number of deliveries.
+    pub mode: HandBackMode,
+    /// The new number of deliveries, in place of that effect.
+    pub n_deliveries: Option<u64>,
+    /// Whether entries that are not pending become so.
+    pub claimable: Claimable,
+}
+
+/// The reason why an entry is handed back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandBackMode {
+    /// The delivery does not count.
+    Silent,
+    /// The delivery counts.
+    Fail,
+    /// The entry cannot be processed: it counts as delivered as often as possible.
+    Fatal,
+}
+
+impl HandBack<'_> {
+    /// The number of deliveries after the return.
+    fn count(&self, n_before: u64) -> u64 {
+        self.n_deliveries.unwrap_or(match self.mode {
+            HandBackMode::Silent => n_before.saturating_sub(1),
+            HandBackMode::Fail => n_before,
+            HandBackMode::Fatal => i64::MAX as u64,
+        })
+    }
+}
+
 /// The result of [`StreamMut::auto_claim`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoClaimed {
@@ -199,6 +236,18 @@ impl Claim<'_> {
 }
 
 impl Stream {
+    /// Up to `n_max` entries of a group that have been pending for `idle_min` milliseconds.
+    pub fn idle(&self, group: &[u8], now: Millis, idle_min: u64, n_max: usize) -> IdleEntries {
+        let group = self.group(group);
+        group.map_or_else(IdleEntries::default, |group| group.idle(&self.entries, now, idle_min, n_max))
+    }
+
+    /// Whether an existing entry has been handed back to a group, and nobody has claimed it.
+    pub(crate) fn has_handed_back(&self, group: &[u8]) -> bool {
+        let group = self.group(group);
+        group.is_some_and(|group| group.handed_back().any(|id| self.entries.get(id).is_some()))
+    }
+
     /// Changes a group, with the entries at hand.
     fn with_group<R>(&mut self, name: &[u8], change: impl FnOnce(&mut Group, &Entries) -> R) -> Option<R> {
         let Stream { entries, groups } = self;
@@ -376,6 +425,33 @@ impl StreamMut<'_> {
             }
         });
         self.mark_changed_quietly();
+    }
+
+    /// Hands pending entries back: they have no consumer until one claims them. Returns how many were handed
+    /// back.
+    pub fn hand_back(&mut self, hand_back: &HandBack<'_>, ids: &[StreamId]) -> usize {
+        let n = self.edit(|stream, _| {
+            let n = stream.with_group(hand_back.group, |group, entries| {
+                let mut entries = entries.look_ups();
+                let mut n = 0;
+                for &id in ids {
+                    let is_pending = group.hand_back(id, |n_before| hand_back.count(n_before));
+                    let is_made =
+                        !is_pending && hand_back.claimable == Claimable::Any && entries.get(id).is_some();
+                    if is_made {
+                        group.assign_to_nobody(id, hand_back.count(0));
+                    }
+                    n += usize::from(is_pending || is_made);
+                }
+                n
+            });
+            n.unwrap_or(0)
+        });
+        if n > 0 {
+            self.mark_ready();
+            self.mark_all_changed_quietly(n);
+        }
+        n
     }
 
     /// Takes over up to `n` pending entries, from `from` on. Deleted ones are forgotten, and count. `each`

@@ -767,3 +767,54 @@ fn claiming_all_that_is_pending_reads_each_entry_once() {
     let n_read = node::N_READ.get() - n_before;
     assert!(n_read <= N + 100, "{n_read} entries read to deliver {n} again");
 }
+
+/// Entries that have been pending for longest can be claimed first, and those that were handed back before
+/// all others.
+#[test]
+fn entries_are_claimed_by_their_idle_time() {
+    let mut world = World::new(4096, 100);
+    world.begin(1000);
+    for ms in 1..=5 {
+        world.add(id(ms, 0), &["f", "v"]);
+    }
+    world.stream().create_group(b"g", StreamId::MIN, None);
+    let deliver = |world: &mut World, now, n| {
+        world.begin(now);
+        let acknowledgement = Acknowledgement::Expected;
+        let delivery = Delivery { group: b"g", consumer: b"c", n_max: Some(n), acknowledgement };
+        assert_eq!(world.stream().deliver(&delivery, |_| {}), n);
+    };
+    deliver(&mut world, 1000, 2);
+    deliver(&mut world, 1500, 3);
+    let idle = |world: &mut World, idle_min, n_max| {
+        let idle = world.read().idle(b"g", Millis(2000), idle_min, n_max);
+        let ids: Vec<u64> = idle.found.iter().map(|entry| entry.id.ms).collect();
+        (ids, idle.next_in)
+    };
+    assert_eq!(idle(&mut world, 0, 9), (vec![1, 2, 3, 4, 5], None));
+    assert_eq!(idle(&mut world, 500, 3), (vec![1, 2, 3], None));
+    assert_eq!(idle(&mut world, 501, 9), (vec![1, 2], Some(1)));
+    assert_eq!(idle(&mut world, 1200, 9), (vec![], Some(200)));
+    let hand_back = HandBack {
+        group: b"g",
+        mode: HandBackMode::Silent,
+        n_deliveries: None,
+        claimable: Claimable::Pending,
+    };
+    assert_eq!(world.stream().hand_back(&hand_back, &[id(4, 0), id(9, 0), id(4, 0)]), 2);
+    assert_eq!(idle(&mut world, 1000, 9), (vec![4, 1, 2], Some(500)));
+    // One that is gone stays pending, and cannot be claimed.
+    world.stream().delete(&[id(4, 0)], References::Keep, |_| {});
+    assert_eq!(idle(&mut world, 1000, 9), (vec![1, 2], Some(500)));
+    let group = world.read().group(b"g").expect("it was made");
+    assert!(group.handed_back().eq([id(4, 0)]) && !world.read().has_handed_back(b"g"));
+    let n_deliveries = |world: &mut World, id| {
+        let group = world.read().group(b"g").expect("it was made");
+        group.pending(id, id).map(|pending| (pending.n_deliveries, pending.is_handed_back)).next()
+    };
+    assert_eq!(n_deliveries(&mut world, id(4, 0)), Some((0, true)));
+    assert_eq!(world.stream().delete_consumer(b"g", b"c"), Some(4));
+    assert_eq!(world.stream().acknowledge(b"g", &[id(4, 0)]), Some(1));
+    assert_eq!(n_deliveries(&mut world, id(4, 0)), None);
+    assert_eq!(world.read().group(b"g").map(|group| group.handed_back().len()), Some(0));
+}

@@ -41,13 +41,20 @@ enum Aggregate {
     Sum,
     Min,
     Max,
+    /// The weights of the inputs that have the member; without weights their number (Redis 8.8).
+    Count,
 }
 
 impl Aggregate {
+    /// Returns the score with which a member of an input enters: a count disregards its own.
+    fn entering(self, weight: f64, score: f64) -> f64 {
+        if matches!(self, Aggregate::Count) { weight } else { weight * score }
+    }
+
     /// Combines two scores. The sum of opposite infinities is 0.
     fn of(self, one: f64, other: f64) -> f64 {
         match self {
-            Aggregate::Sum => number_or_zero(one + other),
+            Aggregate::Sum | Aggregate::Count => number_or_zero(one + other),
             Aggregate::Min if other < one => other,
             Aggregate::Max if other > one => other,
             Aggregate::Min | Aggregate::Max => one,
@@ -159,6 +166,8 @@ impl Options {
                     Aggregate::Min
                 } else if args.tag("MAX") {
                     Aggregate::Max
+                } else if args.tag("COUNT") {
+                    Aggregate::Count
                 } else {
                     return Err(CommandError::Syntax);
                 };
@@ -239,8 +248,8 @@ impl Combination {
     fn unite(&self, inputs: &[Input<'_>], gathered: &mut Gathered) {
         for (input, weight) in self.options.weighted(inputs) {
             input.visit(|member, score| {
-                let score = number_or_zero(weight * score);
                 let aggregate = self.options.aggregate;
+                let score = number_or_zero(aggregate.entering(weight, score));
                 gathered.put(member, |old| old.map_or(score, |old| aggregate.of(old, score)));
                 true
             });
@@ -251,9 +260,11 @@ impl Combination {
     fn intersect(&self, inputs: &[Input<'_>], mut visit: impl FnMut(&[u8], f64) -> bool) {
         let weighted = self.options.weighted(inputs);
         let Some((&(smallest, weight), others)) = weighted.split_first() else { return };
+        let aggregate = self.options.aggregate;
         smallest.visit(|member, score| {
-            let score = others.iter().try_fold(number_or_zero(weight * score), |score, (input, weight)| {
-                Some(self.options.aggregate.of(score, weight * input.score(member)?))
+            let first = number_or_zero(aggregate.entering(weight, score));
+            let score = others.iter().try_fold(first, |score, (input, weight)| {
+                Some(aggregate.of(score, aggregate.entering(*weight, input.score(member)?)))
             });
             score.is_none_or(|score| visit(member, score))
         });
@@ -350,6 +361,7 @@ mod tests {
         assert_eq!(Aggregate::Sum.of(infinity, 1.0), infinity);
         assert_eq!(Aggregate::Min.of(infinity, -infinity), -infinity);
         assert_eq!(Aggregate::Max.of(1.0, 2.0), 2.0);
+        assert_eq!(Aggregate::Count.of(Aggregate::Count.entering(2.0, f64::NAN), 3.0), 5.0);
         // NaN changes nothing.
         assert_eq!(Aggregate::Min.of(1.0, f64::NAN), 1.0);
         assert_eq!(Aggregate::Max.of(1.0, f64::NAN), 1.0);

@@ -20,6 +20,9 @@ const TRIMMED_PER_ELEMENT: usize = 4;
 const ATTEMPTS_PER_CLAIM: usize = 10;
 const CLAIMED: usize = 100;
 
+/// Pending entries that XREADGROUP looks at for CLAIM, which equal one read entry in work.
+const PENDING_PER_ELEMENT: usize = 4;
+
 /// Returns the work of replying with `n` entries of a stream.
 fn given(stream: &StreamRef<'_>, n: usize) -> usize {
     let len = (stream.stream().entries().len() as usize).max(1);
@@ -118,12 +121,20 @@ fn streams<'a>(mut args: Args<'a>, mut each: impl FnMut(Key<'a>, &'a [u8])) {
 
 /// Estimates XREAD and XREADGROUP.
 pub(super) fn read(look: &mut Look<'_, '_>, args: Args<'_>) -> usize {
-    let n_max = value_of(args, "COUNT").and_then(number).filter(|&n| n > 0).unwrap_or(usize::MAX);
+    let limit = |name| value_of(args, name).and_then(number).filter(|&n| n > 0).unwrap_or(usize::MAX);
+    let n_max = limit("COUNT").min(limit("MAXCOUNT"));
+    let claims = value_of(args, "CLAIM").is_some();
     let group_and_consumer = value_of(args, "GROUP").zip(value_of(args, "GROUP").and(behind_group(args)));
     let mut total = 0usize;
     streams(args, |key, word| {
         let n = look.stream(&key, |stream: StreamRef<'_>| {
             let n = match (group_and_consumer, word) {
+                (Some((group, _)), b">") if claims => {
+                    let n_pending = stream.stream().group(group).map_or(0, Group::n_pending);
+                    let n = n_pending.saturating_add(undelivered(stream.stream(), group, n_max));
+                    // All pending entries are looked at.
+                    return given(&stream, n.min(n_max)).max(n_pending / PENDING_PER_ELEMENT);
+                }
                 (Some((group, _)), b">") => undelivered(stream.stream(), group, n_max),
                 (Some((group, consumer)), _) => {
                     let group = stream.stream().group(group);

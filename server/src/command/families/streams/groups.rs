@@ -281,7 +281,7 @@ fn write_range(reply: &mut Reply<'_>, group: &Group, range: &PendingRange<'_>, n
             reply.array(4);
             write_id(reply, pending.id);
             reply.bulk(pending.consumer);
-            reply.integer(idle as i64);
+            reply.integer(if pending.is_handed_back { -1 } else { idle as i64 });
             reply.integer(pending.n_deliveries as i64);
             n += 1;
         }

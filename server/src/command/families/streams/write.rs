@@ -8,6 +8,10 @@ use super::ids::write_id;
 /// Writes an entry: its ID, and its fields' names and values in turn.
 pub(super) fn write_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
     reply.array(2);
+    write_parts(reply, entry);
+}
+
+fn write_parts(reply: &mut Reply<'_>, entry: &Entry<'_>) {
     write_id(reply, entry.id());
     reply.array(2 * entry.n_fields());
     for (name, value) in entry.fields() {
@@ -16,12 +20,25 @@ pub(super) fn write_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
     }
 }
 
-/// Writes up to `n_max` entries.
+/// Writes an entry that is delivered, with the time since its last delivery and the number of deliveries.
+pub(super) fn write_entry_with_deliveries(
+    reply: &mut Reply<'_>,
+    entry: &Entry<'_>,
+    idle: u64,
+    n_deliveries: u64,
+) {
+    reply.array(4);
+    write_parts(reply, entry);
+    reply.integer(idle as i64);
+    reply.integer(n_deliveries as i64);
+}
+
+/// Writes up to `n_max` entries, and returns their number.
 pub(super) fn write_entries<'a>(
     reply: &mut Reply<'_>,
     entries: impl Iterator<Item = Entry<'a>>,
     n_max: Option<usize>,
-) {
+) -> usize {
     let array = reply.array_later();
     let mut n = 0;
     for entry in entries.take(n_max.unwrap_or(usize::MAX)) {
@@ -29,6 +46,7 @@ pub(super) fn write_entries<'a>(
         n += 1;
     }
     reply.close(array, n);
+    n
 }
 
 /// Writes the result for an entry, in the numbers of XDELEX and XACKDEL.
