@@ -13,6 +13,7 @@ const FACTS: &str = include_str!("command_facts.txt");
 
 /// The facts that differ here, with the reason.
 const OWN: &[(&str, &str, &str)] = &[
+    ("client|list", "arguments", "they name PRIMARY, which Valkey takes without telling so"),
     ("memory|malloc-stats", "flags", "Redis has none, and Valkey `loading`"),
     ("memory|purge", "flags", "Redis has none, and Valkey `loading`"),
     ("msetex", "since", "Redis 8.4 had it first"),
