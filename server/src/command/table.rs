@@ -2,6 +2,7 @@
 
 pub(super) mod acl_names;
 pub(super) mod categories;
+mod documented;
 pub(super) mod introspection;
 pub(super) mod renames;
 pub(super) mod script_key_specs;

@@ -45,8 +45,8 @@ pub const CLIENTS: &[Metric] = &[
         now.n_clients(|client| client.watched.load(Ordering::Relaxed) > 0).into()
     })
     .shown(Gauge, "redis_watching_clients", "Clients that watch keys."),
-    fixed("clients_in_timeout_table", "0")
-        .shown(Gauge, "redis_clients_in_timeout_table", "Always 0: there is no such table.")
+    figure("clients_in_timeout_table", |now| now.n_with_timeout().into())
+        .shown(Gauge, "redis_clients_in_timeout_table", "Clients that wait for a key up to a timeout.")
         .after("redis_cluster_connections"),
     figure("total_watched_keys", |now| now.server.keyspace.n_watched().into()).shown(
         Gauge,
@@ -60,4 +60,6 @@ pub const CLIENTS: &[Metric] = &[
     ),
     figure("total_blocking_keys_on_nokey", |now| now.n_awaited(Parked::hears_of_removal).into()),
     figure("paused_reason", |now| now.server.pause_reason().into()),
+    figure("paused_actions", |now| now.server.paused_actions().into()),
+    figure("paused_timeout_milliseconds", |now| now.server.paused_millis().into()),
 ];

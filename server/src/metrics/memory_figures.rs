@@ -42,6 +42,8 @@ pub struct MemoryFigures {
     pub used: u64,
     /// The maximum of that.
     pub peak: u64,
+    /// The time of the maximum, in seconds of Unix time.
+    pub peak_unix_seconds: u64,
     /// The size of the process.
     pub resident: u64,
     /// The part of it that belongs to no file, which is the allocator's. The allocator does not tell how much
@@ -53,6 +55,7 @@ impl MemoryFigures {
     /// Reads them. Each is of a moment of its own.
     pub fn read(server: &Server) -> Self {
         let keyspace = &server.keyspace;
+        let now = server.clock.unix_micros() / 1_000_000;
         let (databases, tables) = (keyspace.databases(), keyspace.table_bytes());
         let used_by_databases: u64 = databases.iter().map(|(_, counts)| counts.used_bytes).sum();
         let in_lua = |of_functions| -> u64 {
@@ -73,10 +76,19 @@ impl MemoryFigures {
             in_lua: [in_lua(false), in_lua(true)],
             used: Memory::used(),
             peak: server.memory.peak.load(Ordering::Relaxed),
+            peak_unix_seconds: {
+                let age =
+                    server.uptime().as_secs().saturating_sub(server.memory.peak_at.load(Ordering::Relaxed));
+                now.saturating_sub(age)
+            },
             resident: resident_bytes(),
             own: own_bytes(),
         };
-        Self { peak: figures.peak.max(figures.used), ..figures }
+        // There may have been no measurement since memory grew.
+        if figures.used > figures.peak {
+            return Self { peak: figures.used, peak_unix_seconds: now, ..figures };
+        }
+        figures
     }
 
     /// The number of keys.

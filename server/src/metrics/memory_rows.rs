@@ -27,6 +27,7 @@ pub const MEMORY: &[Metric] = &[
         "redis_memory_used_peak_bytes",
         "The most memory that was in use.",
     ),
+    figure("used_memory_peak_time", |now| now.memory().peak_unix_seconds.into()),
     figure("used_memory_peak_perc", |now| Percent(now.memory().peak_percent())),
     figure("used_memory_overhead", |now| now.memory().overhead().into()).shown(
         Gauge,
@@ -53,6 +54,8 @@ pub const MEMORY: &[Metric] = &[
     figure("allocator_resident", |now| now.memory().own.into())
         .shown(Gauge, "redis_allocator_resident_bytes", "Memory that the allocator occupies.")
         .after("redis_allocator_allocated_bytes"),
+    // The allocator gives pages back at once, or keeps them: none is only marked as free.
+    fixed("allocator_muzzy", "0"),
     figure("total_system_memory", |_| Bytes(kilobytes_of("/proc/meminfo", "MemTotal:") * 1024))
         .shown(Gauge, "redis_total_system_memory_bytes", "Memory of the machine.")
         .after("redis_number_of_cached_scripts"),
@@ -147,6 +150,8 @@ pub const MEMORY: &[Metric] = &[
     ),
     fixed("mem_cluster_links", "0"),
     figure("mem_aof_buffer", |now| now.memory().unwritten.into()),
+    // Tables grow a segment at a time, without a second table.
+    fixed("mem_overhead_db_hashtable_rehashing", "0"),
     fixed("mem_allocator", "mimalloc"),
     fixed("active_defrag_running", "0").shown(
         Gauge,

@@ -86,11 +86,21 @@ impl<'s> Readings<'s> {
         self.clients().iter().map(|client| client.footprint.of(part)).max().unwrap_or_default()
     }
 
-    /// The number of keys for which blocked clients wait, counting only waits that are meant.
-    pub(super) fn n_awaited(&self, is_meant: impl Fn(&Parked) -> bool) -> usize {
+    /// The waits of blocked clients.
+    fn waits(&self) -> impl Iterator<Item = &Arc<Parked>> {
         let loaded = || self.clients().iter().filter_map(|client| client.waiting.load_full()).collect();
         let waits = self.waits.get_or_init(loaded).iter();
-        let waits = waits.filter(|wait| wait.is_visible() && !wait.is_claimed() && is_meant(wait));
+        waits.filter(|wait| wait.is_visible() && !wait.is_claimed())
+    }
+
+    /// The number of clients that wait for keys up to a timeout.
+    pub(super) fn n_with_timeout(&self) -> usize {
+        self.waits().filter(|wait| wait.wait.deadline.is_some()).count()
+    }
+
+    /// The number of keys for which blocked clients wait, counting only waits that are meant.
+    pub(super) fn n_awaited(&self, is_meant: impl Fn(&Parked) -> bool) -> usize {
+        let waits = self.waits().filter(|wait| is_meant(wait));
         waits.flat_map(|wait| wait.keys()).map(|key| (key.db, &key.bytes)).collect::<HashSet<_>>().len()
     }
 

@@ -19,6 +19,7 @@ use crate::{
         announced::AnnouncedServer,
         server::{BRAID_VERSION, SPARE_THREADS},
     },
+    sockets::{certificate_facts::CertificateFacts, certificates::Certificates},
 };
 
 /// The process and its configuration.
@@ -77,12 +78,52 @@ pub const SERVER: &[Metric] = &[
         "redis_io_threads_active",
         "Whether several threads have connections.",
     ),
+    figure("listener0", |now| now.server.listening.shown("tcp").into()),
+    figure("listener1", |now| now.server.listening.shown("unix").into()),
+    figure("listener2", |now| now.server.listening.shown("tls").into()),
     figure("availability_zone", |now| {
         let is_told = AnnouncedServer::of(&now.config).valkey_version.is_some();
         let zone = now.config.availability_zone.as_deref().map(|zone| String::from_utf8_lossy(zone));
         zone.map(Cow::into_owned).or_else(|| is_told.then(String::new)).into()
     }),
 ];
+
+/// The certificates in use.
+pub const TLS: &[Metric] = &[
+    figure("tls_server_cert_serial", |now| serial_of(now, |certificates| certificates.server.as_ref())),
+    figure("tls_server_cert_expires_in_seconds", |now| {
+        left_of(now, |certificates| certificates.server.as_ref())
+    })
+    .shown(Gauge, "redis_tls_server_cert_expires_in_seconds", "The time until the certificate expires."),
+    // No connection of the server has one.
+    fixed("tls_client_cert_serial", "none"),
+    fixed("tls_client_cert_expires_in_seconds", "0"),
+    figure("tls_ca_cert_serial", |now| serial_of(now, |certificates| certificates.authority.as_ref())),
+    figure("tls_ca_cert_expires_in_seconds", |now| {
+        left_of(now, |certificates| certificates.authority.as_ref())
+    })
+    .shown(
+        Gauge,
+        "redis_tls_ca_cert_expires_in_seconds",
+        "The time until the authority's certificate expires.",
+    ),
+];
+
+/// A certificate among those in use.
+type OfCertificates = fn(&Certificates) -> Option<&CertificateFacts>;
+
+fn serial_of(now: &Readings<'_>, of: OfCertificates) -> Figure {
+    let certificates = now.server.tls.load();
+    let facts = certificates.as_deref().and_then(of);
+    facts.map_or("none".to_owned(), |facts| facts.serial.clone()).into()
+}
+
+fn left_of(now: &Readings<'_>, of: OfCertificates) -> Figure {
+    let certificates = now.server.tls.load();
+    let facts = certificates.as_deref().and_then(of);
+    let unix_seconds = now.unix_micros / 1_000_000;
+    facts.map_or(0, |facts| facts.not_after.saturating_sub(unix_seconds)).into()
+}
 
 /// Whether the server is announced as Valkey, and not under the old name of its mode.
 fn is_plain_valkey(now: &Readings<'_>) -> bool {
@@ -152,6 +193,7 @@ pub const CPU: &[Metric] = &[
         "redis_cpu_user_main_thread_seconds_total",
         "Processor time of the first thread in the program.",
     ),
+    figure("used_active_time_main_thread", |now| Micros(now.server.threads[0].stats.busy_nanos.get() / 1000)),
 ];
 
 fn user([user, _]: [u64; 2]) -> Figure {

@@ -221,6 +221,10 @@ impl Long {
 /// Records a command that took long.
 pub fn note(long: Long, thread: &ThreadState) {
     if let Some(noted) = long.logged {
+        let stats = thread.stats();
+        stats.slow_commands.add(1);
+        stats.slow_micros.add(noted.amount);
+        stats.slow_micros_max.raise_to(noted.amount);
         add(LogOf::Slow, noted, thread);
     }
     note_event(long.event, long.nanos, thread);

@@ -170,17 +170,18 @@ impl Known {
         self.by_source.insert(Arc::clone(&script.source), Arc::clone(script));
     }
 
-    /// Forgets the least recently run script, if too many have come with EVAL.
-    fn forget_oldest(&mut self) {
+    /// Forgets the least recently run script, if too many have come with EVAL. Returns whether it did.
+    fn forget_oldest(&mut self) -> bool {
         let evaluated = self.by_sha.values().filter(|script| !script.is_loaded.load(Ordering::Relaxed));
         if evaluated.clone().count() <= EVALUATED_MAX {
-            return;
+            return false;
         }
         let oldest = evaluated.min_by_key(|script| (script.ran_at.load(Ordering::Relaxed), script.id));
         let oldest = oldest.map(Arc::clone).expect("there are more than none");
         self.by_sha.remove(&oldest.sha);
         self.by_source.remove(&oldest.source);
         self.n_forgotten += 1;
+        true
     }
 }
 
@@ -190,6 +191,8 @@ pub struct Scripts {
     known: ArcSwap<Known>,
     /// Serialises changes, and counts all scripts ever added.
     writer: Mutex<u64>,
+    /// The number of scripts that have made way for newer ones of EVAL, since CONFIG RESETSTAT.
+    n_evicted: AtomicU64,
 }
 
 impl Scripts {
@@ -223,9 +226,21 @@ impl Scripts {
         });
         let mut known = Known::clone(&self.known.load());
         known.add(&script);
-        known.forget_oldest();
+        if known.forget_oldest() {
+            self.n_evicted.fetch_add(1, Ordering::Relaxed);
+        }
         self.known.store(Arc::new(known));
         script
+    }
+
+    /// The number of scripts that have made way for newer ones of EVAL.
+    pub fn n_evicted(&self) -> u64 {
+        self.n_evicted.load(Ordering::Relaxed)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_stats(&self) {
+        self.n_evicted.store(0, Ordering::Relaxed);
     }
 
     /// Forgets all scripts.

@@ -87,6 +87,8 @@ pub struct Memory {
     pub startup: AtomicU64,
     /// The maximum of memory in use at a measurement.
     pub peak: AtomicU64,
+    /// The time of that measurement, in seconds of uptime.
+    pub peak_at: AtomicU64,
     /// The resident memory that is not counted when the process begins to serve. It is code, stacks and the
     /// allocator's own.
     base: AtomicU64,
@@ -316,7 +318,10 @@ impl Memory {
 
     /// Measures the memory in use.
     pub fn measure(&self, of_clients: u64, resident: impl FnOnce() -> u64, uptime: Duration) {
-        self.peak.fetch_max(Self::used(), Ordering::Relaxed);
+        let used = Self::used();
+        if self.peak.fetch_max(used, Ordering::Relaxed) < used {
+            self.peak_at.store(uptime.as_secs(), Ordering::Relaxed);
+        }
         match self.limit.load(Ordering::Relaxed) {
             0 => {
                 allocator::return_large_blocks(false);

@@ -135,6 +135,20 @@ impl Server {
         }
     }
 
+    /// The commands that the pause holds back, in the words of Valkey's INFO.
+    pub fn paused_actions(&self) -> &'static str {
+        match self.pause_under_way().map(PauseState::scope) {
+            None => "none",
+            Some(PauseScope::Writes) => "write",
+            Some(PauseScope::All) => "all",
+        }
+    }
+
+    /// The time until the pause ends, in milliseconds; 0 without a pause.
+    pub fn paused_millis(&self) -> u64 {
+        self.pause_under_way().map_or(0, |pause| pause.until().0.saturating_sub(self.clock.steady().0))
+    }
+
     /// Whether a pause holds back a command with these flags.
     ///
     /// `may_write` says whether the command may write. A command that can end a pause is never held back.

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     config::{AuthClients, Config},
-    sockets::ciphers,
+    sockets::{certificate_facts::CertificateFacts, ciphers},
 };
 
 /// The certificates and rules of TLS.
@@ -29,6 +29,10 @@ pub struct Certificates {
     pub rules: Arc<ServerConfig>,
     /// The contents of the files used for them, or of the files just before.
     pub contents: TlsFilesDigest,
+    /// The server's own certificate.
+    pub server: Option<CertificateFacts>,
+    /// The first certificate of `tls-ca-cert-file`.
+    pub authority: Option<CertificateFacts>,
 }
 
 /// The contents of all files from which TLS is configured. Modification times do not count: a copy may keep
@@ -71,6 +75,9 @@ pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
     let suites = ciphers::suites(&text(&config.tls_ciphers), &text(&config.tls_ciphersuites))?;
     let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..ring::default_provider() });
     let key = certified_key(config, &provider)?;
+    let server = key.cert.first().and_then(|certificate| CertificateFacts::read(certificate));
+    let authority = config.tls_ca_cert_file.as_deref().and_then(|path| certificates(path).ok());
+    let authority = authority.and_then(|certificates| CertificateFacts::read(certificates.first()?));
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&versions)
         .map_err(|error| format!("tls-protocols and tls-ciphers do not fit each other: {error}"))?;
@@ -94,7 +101,7 @@ pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
         }
         None => rules.send_tls13_tickets = 0,
     }
-    Ok(Arc::new(Certificates { rules: Arc::new(rules), contents }))
+    Ok(Arc::new(Certificates { rules: Arc::new(rules), contents, server, authority }))
 }
 
 /// The server's certificate and key.

@@ -213,6 +213,16 @@ impl Listening {
         self.lock().iter().map(|(id, _)| Token(Self::FIRST_TOKEN - id)).collect()
     }
 
+    /// Describes the sockets of a kind, as INFO does; none if there are none.
+    pub fn shown(&self, kind: &str) -> Option<String> {
+        let sockets = self.lock();
+        let of_kind =
+            || sockets.iter().map(|(_, listener)| listener).filter(|listener| listener.kind() == kind);
+        let port = of_kind().next()?.place().map(|place| place.address.port());
+        let binds: String = of_kind().map(|listener| format!(",bind={}", listener.address())).collect();
+        Some(format!("name={kind}{binds}{}", port.map_or(String::new(), |port| format!(",port={port}"))))
+    }
+
     /// Listens for TCP at the configured places, and nowhere else. Sockets that stay are not touched.
     ///
     /// If a place cannot be bound, the server listens at its previous places.
@@ -321,6 +331,18 @@ impl Listener {
         match self {
             Listener::Tcp(_, listener) => registry.register(listener, token, Interest::READABLE),
             Listener::Unix(listener) => registry.register(listener, token, Interest::READABLE),
+        }
+    }
+
+    /// The address without the port, or the path.
+    fn address(&self) -> String {
+        match self {
+            Listener::Tcp(place, _) => place.address.ip().to_string(),
+            Listener::Unix(listener) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                path.map(|path| path.display().to_string()).unwrap_or_default()
+            }
         }
     }
 

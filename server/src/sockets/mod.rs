@@ -1,5 +1,6 @@
 //! Sockets: listening, plain and TLS streams, certificates.
 
+pub mod certificate_facts;
 pub mod certificates;
 pub mod ciphers;
 pub mod listening;

@@ -37,6 +37,13 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
     }
 
+    /// Raises the count to `n`, if it is less.
+    pub fn raise_to(&self, n: u64) {
+        if self.get() < n {
+            self.0.store(n, Ordering::Relaxed);
+        }
+    }
+
     /// The count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -82,6 +89,12 @@ pub struct ThreadStats {
     /// The bytes of waiting replies above which a client is closed (`client-output-buffer-limit`). This is a
     /// copy, too.
     pub output_limit: AtomicUsize,
+    /// The number of commands that the slow log has taken.
+    pub slow_commands: Count,
+    /// Their microseconds in all.
+    pub slow_micros: Count,
+    /// The microseconds of the longest.
+    pub slow_micros_max: Count,
     /// The number of connections that became clients.
     pub connections: Count,
     /// The number of connections refused because of `maxclients`.
@@ -234,6 +247,9 @@ impl ThreadStats {
         self.latencies.iter().filter_map(OnceLock::get).for_each(LatencyHistogram::reset);
         self.splits.reset();
         for count in [
+            &self.slow_commands,
+            &self.slow_micros,
+            &self.slow_micros_max,
             &self.connections,
             &self.refused,
             &self.bytes_in,

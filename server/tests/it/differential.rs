@@ -1,4 +1,5 @@
-//! Sends the same random commands to Braid and to redis-server 7.0, which must answer alike.
+//! Sends the same random commands to Braid and to redis-server 7.0, which must answer alike. It does so with
+//! Redis 8.2 and Valkey 9.1, too, but for the known differences between the three.
 //!
 //! An episode is the sequence of commands that two clients, in RESP2 and RESP3, send to an empty server. A
 //! grammar (`differential/families.rs`) makes a thousand commands with valid and invalid arguments on few
@@ -7,7 +8,7 @@
 //! matter, and its seed is printed.
 //!
 //! The episodes are always the same by default. `make compat-fuzz` searches with others. Known faults of
-//! redis-server itself are avoided, and named in `differential/oracle.rs`.
+//! the servers themselves, and differences between them, are named in `differential/oracle.rs`.
 //!
 //! | variable | is |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! | `BRAID_DIFF_SECONDS` | the duration, in place of a number of commands |
 //! | `BRAID_DIFF_FAMILY` | the family of most commands |
 //! | `BRAID_DIFF_FAILURES` | the number of differences after which the test fails, 1 if not set |
+//! | `BRAID_DIFF_ORACLE` | the server to compare with, if not the redis-server of the PATH |
 //! | `BRAID_COMPAT_SERVER` | a program to test in Braid's place: `redis-server` tests the table itself |
 //! | `BRAID_REQUIRE_REDIS` | if 1, the test fails without a redis-server 7.0. Otherwise it prints a note and passes |
 
@@ -39,11 +41,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{
-    Reply, Server,
-    reference::{REFERENCE, has_reference},
-};
+use crate::support::{Reply, Server};
 use episode::{Episode, N_ROWS};
+use oracle::Oracle;
 use pair::Pair;
 use same::{MILLIS, Same};
 use shrink::shrink;
@@ -99,14 +99,12 @@ impl Extent {
 
 /// Plays episodes until there are enough commands or differences.
 fn compare(args: &[&str]) {
-    if !has_reference("differential") {
-        return;
-    }
+    let Some(oracle) = Oracle::of_environment() else { return };
     // With redis-server in Braid's place nothing may differ. A difference is chance, and the table must say
     // so.
     let mut pair = match Server::compat_program() {
-        Some(program) => Pair::start(&program, &[], REFERENCE),
-        None => Pair::start(env!("CARGO_BIN_EXE_braid-server"), args, REFERENCE),
+        Some(program) => Pair::start(&program, &[], oracle.clone()),
+        None => Pair::start(env!("CARGO_BIN_EXE_braid-server"), args, oracle.clone()),
     };
     let [ours, theirs] = pair.commands();
     let (table, missing) = Table::common(&ours, &theirs);
@@ -115,14 +113,14 @@ fn compare(args: &[&str]) {
     let extent = Extent::of_environment();
     let n_wanted = variable("BRAID_DIFF_FAILURES").unwrap_or(1);
     let first_seed = variable("BRAID_DIFF_SEED").unwrap_or(1);
-    println!("seed {first_seed}, {}", args.join(" "));
+    println!("{:?}, seed {first_seed}, {}", oracle.release, args.join(" "));
     // Reports by the command that was answered differently.
     let mut reports: BTreeMap<String, String> = BTreeMap::new();
     let (mut n_commands, mut seed) = (0, first_seed);
     while !extent.is_reached(n_commands) && reports.len() < n_wanted {
         let mut steps = Vec::new();
         if let Err(difference) = play_episode(&mut pair, seed, &table, &mut steps) {
-            let (command, report) = report(&mut pair, seed, steps, difference);
+            let (command, report) = report(&mut pair, &oracle, seed, steps, difference);
             reports.entry(command).or_insert(report);
         }
         n_commands += N_ROWS as u64;
@@ -146,7 +144,7 @@ fn play_episode(
     steps: &mut Vec<Step>,
 ) -> Result<(), Difference> {
     let focus = std::env::var("BRAID_DIFF_FAMILY").ok();
-    let mut episode = Episode::new(seed, table, focus.as_deref());
+    let mut episode = Episode::new(seed, table, focus.as_deref(), pair.avoided_in_transactions());
     pair.reset();
     play(pair, steps, episode.settings())?;
     for _ in 0..N_ROWS / INSPECTION_ROWS {
@@ -220,7 +218,13 @@ fn content(key: &[u8], kind: &Reply) -> Vec<Step> {
 }
 
 /// Describes the command with different replies, and the shortest known way to it.
-fn report(pair: &mut Pair, seed: u64, steps: Vec<Step>, difference: Difference) -> (String, String) {
+fn report(
+    pair: &mut Pair,
+    oracle: &Oracle,
+    seed: u64,
+    steps: Vec<Step>,
+    difference: Difference,
+) -> (String, String) {
     let last = steps[steps.len().saturating_sub(30)..].to_vec();
     let (heading, steps, difference) = match shrink(pair, steps) {
         Some((steps, difference)) => ("What leads there", steps, difference),
@@ -228,8 +232,9 @@ fn report(pair: &mut Pair, seed: u64, steps: Vec<Step>, difference: Difference) 
     };
     let command = steps.last().map_or(String::new(), Step::name);
     let steps: Vec<String> = steps.iter().map(|step| format!("  {}", step.text())).collect();
+    let theirs = &oracle.program;
     let report = format!(
-        "Braid and {REFERENCE} differ. {heading}:\n{}\nBraid answers:\n{}\n{REFERENCE} answers:\n{}\n{}\
+        "Braid and {theirs} differ. {heading}:\n{}\nBraid answers:\n{}\n{theirs} answers:\n{}\n{}\
          To repeat it: BRAID_DIFF_SEED={seed} cargo test -p braid-server --test differential\n",
         steps.join("\n"),
         excerpt(&difference.ours, &difference.theirs),

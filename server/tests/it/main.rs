@@ -12,7 +12,7 @@ mod blocking;
 mod check_aof;
 mod client_eviction;
 mod clock;
-mod command_rows;
+mod command_facts;
 mod configurations;
 mod crash;
 mod database_rights;

@@ -334,3 +334,92 @@ fn info_tells_how_many_hashes_of_a_database_have_fields_that_expire() {
         assert_eq!(of_database(&mut client, 3, "subexpiry"), 0);
     }
 }
+
+/// Returns a field of INFO as text, if it is there.
+fn field_if_there(client: &mut Client, name: &str) -> Option<String> {
+    let info = client.command(&["INFO", "everything"]).text().expect("INFO answers text");
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
+}
+
+#[test]
+fn the_slow_log_is_counted_since_resetstat() {
+    let server = Server::start(&["--slowlog-log-slower-than", "0", "--slowlog-max-len", "1"]);
+    let mut client = server.connect();
+    (0..20).for_each(|_| drop(client.command(&["PING"])));
+    // The log has one entry, and the count has all.
+    assert!(number(&mut client, "slowlog_commands_count") >= 20);
+    client.command(&["DEBUG", "SLEEP", "0.02"]);
+    let [sum, max] =
+        ["sum", "max"].map(|part| number(&mut client, &format!("slowlog_commands_time_ms_{part}")));
+    assert!(max >= 20 && sum >= max, "the longest took {max} ms, and all took {sum} ms");
+    client.command(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
+    client.command(&["CONFIG", "RESETSTAT"]);
+    for name in ["slowlog_commands_count", "slowlog_commands_time_ms_sum", "slowlog_commands_time_ms_max"] {
+        assert_eq!(number(&mut client, name), 0, "{name}");
+    }
+}
+
+#[test]
+fn scripts_that_make_way_for_newer_ones_are_counted() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    for n in 0..503 {
+        client.command(&["EVAL", &format!("return {n}"), "0"]);
+    }
+    assert_eq!(number(&mut client, "number_of_cached_scripts"), 500);
+    assert_eq!(number(&mut client, "evicted_scripts"), 3);
+    client.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(number(&mut client, "evicted_scripts"), 3, "a flush evicts nothing");
+    client.command(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(number(&mut client, "evicted_scripts"), 0);
+}
+
+#[test]
+fn the_threads_connections_add_up() {
+    let server = Server::start(&["--io-threads", "3"]);
+    let mut clients: Vec<Client> = (0..9).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| drop(client.command(&["PING"])));
+    let threads = (0..3).map(|thread| field_if_there(&mut clients[0], &format!("io_thread_{thread}")));
+    let threads: Vec<String> = threads.map(|line| line.expect("a line for each thread")).collect();
+    let of = |name: &str| -> u64 {
+        let part =
+            |line: &String| line.split(',').find_map(|part| part.strip_prefix(name)?.parse::<u64>().ok());
+        threads.iter().map(|line| part(line).expect("a number")).sum()
+    };
+    assert_eq!(of("clients="), 9, "{threads:?}");
+    assert!(of("reads=") >= 9 && of("writes=") >= 9, "{threads:?}");
+    assert_eq!(field_if_there(&mut clients[0], "io_thread_3"), None);
+}
+
+#[test]
+fn listeners_are_those_that_listen() {
+    let server = Server::start(&["--unixsocket", "listener"]);
+    let mut client = server.connect();
+    let (first, second) = (server.port().to_string(), crate::support::Port::claim());
+    assert_eq!(field(&mut client, "listener0"), format!("name=tcp,bind=127.0.0.1,port={first}"));
+    assert_eq!(field(&mut client, "listener1"), "name=unix,bind=listener");
+    assert_eq!(field_if_there(&mut client, "listener2"), None);
+    client.command(&["CONFIG", "SET", "port", &second.number().to_string()]);
+    assert_eq!(field(&mut client, "listener0"), format!("name=tcp,bind=127.0.0.1,port={}", second.number()));
+    client.command(&["CONFIG", "SET", "port", "0"]);
+    assert_eq!(field_if_there(&mut client, "listener0"), None);
+}
+
+#[test]
+fn fields_that_expire_have_the_names_of_both_families() {
+    for (announced, name) in [("redis-8.2", "subexpiry"), ("valkey-9.1", "keys_with_volatile_items")] {
+        let server = Server::start(&["--announce-as", announced]);
+        let mut client = server.connect();
+        client.command(&["HSET", "hash", "a", "1", "b", "2", "c", "3"]);
+        client.command(&["HPEXPIRE", "hash", "1000000", "FIELDS", "1", "a"]);
+        let line = field(&mut client, "db0");
+        assert!(line.ends_with(&format!(",{name}=1")), "{announced}: {line}");
+        // One is deleted by its past deadline, which is no expiry, and one expires.
+        client.command(&["HPEXPIREAT", "hash", "1", "FIELDS", "1", "b"]);
+        client.command(&["HPEXPIRE", "hash", "1", "FIELDS", "1", "c"]);
+        while client.command(&["HGET", "hash", "c"]).text().is_some() {}
+        let [here, there] = ["expired_subkeys", "expired_fields"].map(|name| number(&mut client, name));
+        assert_eq!(here, there);
+        assert!((1..=2).contains(&here), "{here} fields have expired");
+    }
+}

@@ -837,3 +837,32 @@ fn a_metrics_port_with_tls_needs_a_certificate() {
     let log = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success() && log.contains("Failed to configure TLS: No tls-cert-file"), "{log}");
 }
+
+#[test]
+fn info_tells_the_serial_numbers_and_the_ends_of_certificates() {
+    let place = TlsServer::open(&[]);
+    let told = |name: &str| {
+        let info = place.server.connect().command(&["INFO", "tls"]).text().expect("INFO answers text");
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {name} in {info}")).to_owned()
+    };
+    let digits =
+        |certificate: &[u8]| -> String { certificate.iter().map(|byte| format!("{byte:02X}")).collect() };
+    let serial = told("tls_ca_cert_serial");
+    assert!(serial.len() >= 2 && digits(&place.authority.certificate()).contains(&serial), "{serial}");
+    let own = told("tls_server_cert_serial");
+    assert!(own != "none" && own != serial, "{own}");
+    for name in ["tls_server_cert_expires_in_seconds", "tls_ca_cert_expires_in_seconds"] {
+        assert!(told(name).parse::<u64>().is_ok_and(|left| left > 0), "{name}:{}", told(name));
+    }
+    let (port, listener) = (place.port.number(), place.server.connect().command(&["INFO", "server"]));
+    let listener = listener.text().expect("INFO answers text");
+    assert!(listener.contains(&format!("listener2:name=tls,bind=127.0.0.1,port={port}\r\n")), "{listener}");
+
+    // Another certificate is told as soon as it is used.
+    let others = Authority::new();
+    let other = others.certify_server("other");
+    let pairs = ["tls-cert-file", text(&other.certificate_file), "tls-key-file", text(&other.key_file)];
+    assert_eq!(place.set(&pairs), "+OK");
+    assert!(told("tls_server_cert_serial") != own);
+}

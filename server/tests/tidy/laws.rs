@@ -111,6 +111,7 @@ const LOCK_EXCEPTIONS: Exceptions = &[
     ("server/src/boot.rs", "Mutex", "makes the locks of `Server`"),
     ("server/src/client/record.rs", "DashMap", "touched when a client comes or goes, and by CLIENT and INFO"),
     ("server/src/client/record.rs", "Mutex", "what a client says of itself: CLIENT SETNAME and SETINFO"),
+    ("server/src/command/table/documented.rs", "LazyLock", "facts for COMMAND DOCS, read at its first call"),
     (
         "server/src/command/mod.rs",
         "LazyLock",

@@ -145,7 +145,10 @@ fn keys_lie_within_the_arity() {
                         && last >= i64::from(first)
                 }
                 KeysAt::Counted { count, step } => count > 0 && step > 0 && i64::from(count) < n_words,
-                KeysAt::Behind { word, from } => from > 0 && word.bytes().all(|b| b.is_ascii_uppercase()),
+                KeysAt::InData => true,
+                KeysAt::Behind { word, from } | KeysAt::LastBehind { word, from } => {
+                    from > 0 && word.bytes().all(|b| b.is_ascii_uppercase())
+                }
                 KeysAt::HalfBehind { from, .. } => from > 0 && i64::from(from) < n_words,
             };
             if !fits {

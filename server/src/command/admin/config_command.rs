@@ -59,6 +59,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         run: Run::Session(config_resetstat),
         since: "2.0.0",
         summary: "Resets the server's statistics.",
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         ..CONFIG_ROW
     },
     CommandSpec {
@@ -68,6 +69,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         run: Run::Session(config_rewrite),
         since: "2.8.0",
         summary: "Persists the effective configuration to file.",
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         ..CONFIG_ROW
     },
     CommandSpec {
@@ -273,6 +275,7 @@ fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>)
         peer.stats.reset();
     }
     call.server.keyspace.reset_stats();
+    call.server.scripts.reset_stats();
     reclaim::reset_reclaimed();
     reply.ok();
     Ok(())

@@ -8,7 +8,7 @@ use braid_protocol::{
     reply::{Reply, Resp},
 };
 use braid_storage::{
-    entry::{key::Key, lru, time::Expiry},
+    entry::{db::Db, key::Key, lru, time::Expiry},
     error::StorageError,
     keyspace::shard::Shard,
     observers::{event::Event, record},
@@ -108,6 +108,15 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         name: "help",
         run: Run::Session(debug_help),
         summary: "Returns helpful text about the different subcommands.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
+        name: "htstats",
+        flags: DEBUGGING.and(Flags::ADDS_UP_TABLES),
+        run: Run::Session(debug_htstats),
+        syntax: "database",
+        summary: "Tells the size of a database's tables.",
+        complexity: "O(N) where N is the number of segments of all tables",
         ..DEBUG_ROW
     },
     CommandSpec {
@@ -340,6 +349,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Let so much time pass for the expiry of keys.",
     "AOF-FAIL <CREATE|WRITE|RESERVE|SYNC|RENAME|SYNC-FOLDER|BASE> <NONE|HOLD|ENOSPC|EDQUOT|EIO|EROFS> <first> <count>",
     "    Have <count> operations of a kind on the append-only file fail, from the <first> that comes on, or wait until another fault is set.",
+    "HTSTATS <dbid>",
+    "    Return the size of a database's tables.",
     "AOF-FLUSH-SLEEP <microseconds>",
     "    Have each write to the append-only file take so much longer.",
     "CONFIG-REWRITE-FORCE-ALL",
@@ -422,7 +433,24 @@ fn debug_switch(mut args: Args<'_>) -> Result<bool, CommandError> {
 }
 
 /// An unknown subcommand, which fails with any number of arguments.
-fn debug_unknown(_: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+/// Subcommands of Redis and Valkey about parts that this server does not have, with the reason.
+const ABSENT: &[(&str, &str)] = &[
+    ("DICT-RESIZING", "tables grow and shrink a segment at a time, and cannot be held back"),
+    ("HASHTABLE-CAN-ABORT-SHRINK", "tables shrink a segment at a time"),
+    ("HTSTATS-KEY", "DEBUG OBJECT and MEMORY USAGE tell the size of a value"),
+    ("LISTPACK", "DEBUG OBJECT tells the encoding of a value, and DUMP its elements"),
+    ("QUICKLIST", "DEBUG OBJECT tells the encoding of a value, and DUMP its elements"),
+    ("MALLCTL", "the allocator is not jemalloc. MEMORY MALLOC-STATS has its figures"),
+    ("MALLCTL-STR", "the allocator is not jemalloc. MEMORY MALLOC-STATS has its figures"),
+    ("PAUSE-AFTER-FORK", "the server does not fork"),
+    ("SDSLEN", "MEMORY USAGE tells the size of a key and its value"),
+    ("STRUCTSIZE", "MEMORY STATS tells what memory is used for"),
+];
+
+fn debug_unknown(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
+    if let Some((name, why)) = ABSENT.iter().find(|(name, _)| args.tag(name)) {
+        return Err(CommandError::owned(format!("ERR DEBUG {name} is not available: {why}")));
+    }
     debug_args(args, usize::MAX)
 }
 
@@ -680,6 +708,25 @@ fn positive(word: &[u8]) -> Result<u64, CommandError> {
 fn debug_error(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(args, 1)?;
     Err(CommandError::owned(String::from_utf8_lossy(args.next()?).into_owned()))
+}
+
+/// Answers in the outline of Redis, with the figures that these tables have.
+fn debug_htstats(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(args, 1)?;
+    let n_databases = call.server.config.load().databases;
+    let number = u32::try_from(args.int()?).ok().filter(|number| (*number as usize) < n_databases);
+    let db = Db(number.ok_or(CommandError::text("ERR Out of range database"))?);
+    let keyspace = &call.server.keyspace;
+    let bytes = keyspace.table_bytes().get(&db).copied().unwrap_or_default();
+    let found = keyspace.databases().into_iter().find(|(of, _)| *of == db);
+    let counts = found.map(|(_, counts)| counts).unwrap_or_default();
+    let text = format!(
+        "[Dictionary HT]\nHash table 0 stats (main hash table):\n number of elements: {}\n bytes of the table: {bytes}\n\
+         [Expires HT]\nHash table 0 stats (main hash table):\n number of elements: {}\n",
+        counts.n_keys, counts.n_deadlines
+    );
+    reply.verbatim(b"txt", text.as_bytes());
+    Ok(())
 }
 
 fn debug_log(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

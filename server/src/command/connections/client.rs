@@ -62,6 +62,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "capa",
         arity: Arity::AtLeast(3),
+        flags: ROW.flags.and(Flags::ALLOW_BUSY),
         run: Run::Session(claim_capabilities),
         since: "valkey 8.0.0",
         syntax: "capability [capability ...]",
@@ -194,6 +195,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         since: "2.6.9",
         syntax: "connection-name",
         summary: "Sets the connection name.",
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         ..ROW
     },
     CommandSpec {

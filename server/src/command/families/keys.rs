@@ -295,7 +295,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         summary: "Lists some keys, and where to go on.",
         complexity: "O(N) where N is COUNT",
-        tips: &["nondeterministic_output", "request_policy:special"],
+        tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -307,7 +307,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         group: Group::Generic,
         summary: "Returns some key of the database.",
         complexity: "O(N) where N is the number of shards",
-        tips: &["request_policy:all_shards", "nondeterministic_output"],
+        tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
         ..CommandSpec::ROW
     },
     CommandSpec {

@@ -213,7 +213,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         name: "sinterstore",
         arity: Arity::AtLeast(3),
         flags: Flags::WRITE.and(Flags::DENYOOM),
-        keys: UPDATED_FROM_OTHERS,
+        keys: OVERWRITTEN_FROM_OTHERS,
         run: Run::Transaction(sinterstore),
         work: Work::pinned(work::least_of_sources),
         since: "1.0.0",
@@ -305,8 +305,6 @@ const FROM_ONE_TO_ANOTHER: Keys = Keys(&[
 const OTHERS: KeySpec = KeySpec { at: KeysAt::Range { first: 2, last: -1, step: 1 }, used: KeyUse::Read };
 const OVERWRITTEN_FROM_OTHERS: Keys =
     Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Overwrite }, OTHERS]);
-const UPDATED_FROM_OTHERS: Keys =
-    Keys(&[KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Update }, OTHERS]);
 const COUNTED: Keys = Keys(&[KeySpec { at: KeysAt::Counted { count: 1, step: 1 }, used: KeyUse::Read }]);
 
 fn sadd(shard: &mut Shard, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {

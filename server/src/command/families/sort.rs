@@ -46,8 +46,9 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         name: "sort",
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
         keys: Keys(&[
-            KeySpec { at: KeysAt::Range { first: 1, last: 1, step: 1 }, used: KeyUse::Read },
-            KeySpec { at: KeysAt::Behind { word: "STORE", from: 2 }, used: KeyUse::Overwrite },
+            Keys::SORTED[0],
+            Keys::SORTED[1],
+            KeySpec { at: KeysAt::LastBehind { word: "STORE", from: 2 }, used: KeyUse::Overwrite },
         ]),
         log: Log::As(log_rewrite::lists),
         run: Run::Transaction(sort),
@@ -60,7 +61,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "sort_ro",
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
-        keys: Keys::READ,
+        keys: Keys(&Keys::SORTED),
         run: Run::Transaction(sort_ro),
         work: Work::pinned(work::sorted),
         since: "7.0.0",

@@ -82,6 +82,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         group: Group::String,
         syntax: "key value",
         summary: "Sets a key to a string if the key does not exist.",
+        deprecated: Some(Deprecation { since: "2.6.12", replaced_by: "`SET` with the `NX` argument" }),
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -95,6 +96,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         group: Group::String,
         syntax: "key seconds value",
         summary: "Sets a key to a string that lives for some seconds.",
+        deprecated: Some(Deprecation { since: "2.6.12", replaced_by: "`SET` with the `EX` argument" }),
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -108,6 +110,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         group: Group::String,
         syntax: "key milliseconds value",
         summary: "Sets a key to a string that lives for some milliseconds.",
+        deprecated: Some(Deprecation { since: "2.6.12", replaced_by: "`SET` with the `PX` argument" }),
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -150,7 +153,6 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         syntax: "key value [key value ...]",
         summary: "Sets several keys to strings, at once, if none of them exists.",
         complexity: "O(N) where N is the number of keys",
-        tips: &["request_policy:multi_shard", "response_policy:agg_min"],
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -166,6 +168,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
                  EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         summary: "Sets several keys to strings, at once, on a condition and with one expiry.",
         complexity: "O(N) where N is the number of keys",
+        tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         ..CommandSpec::ROW
     },
     CommandSpec {
@@ -362,7 +365,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         keys: Keys::DELETE,
         log: Log::As(log_rewrite::removed_keys),
         run: Run::Shard(delifeq),
-        since: "valkey 9.0",
+        since: "valkey 9.0.0",
         group: Group::String,
         syntax: "key value",
         summary: "Deletes a key if its value is the given string.",

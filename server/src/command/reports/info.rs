@@ -11,7 +11,7 @@ use crate::{
     command::CommandTable,
     config::short_decimal,
     metrics::{self, Figure, Metric, Readings},
-    shared::server::Server,
+    shared::{announced::AnnouncedServer, server::Server},
     telemetry::split::Phase,
 };
 
@@ -48,9 +48,11 @@ use SectionFields::{Rows, Written};
 
 const SECTIONS: &[Section] = &[
     section("server", "Server", Shown::ByDefault, Rows(metrics::SERVER)),
+    section("tls", "TLS", Shown::ByDefault, Rows(metrics::TLS)),
     section("clients", "Clients", Shown::ByDefault, Rows(metrics::CLIENTS)),
     section("memory", "Memory", Shown::ByDefault, Rows(metrics::MEMORY)),
     section("persistence", "Persistence", Shown::ByDefault, Rows(metrics::PERSISTENCE)),
+    section("threads", "Threads", Shown::ByDefault, Written(threads_section)),
     section("stats", "Stats", Shown::ByDefault, Rows(metrics::STATS)),
     section("replication", "Replication", Shown::ByDefault, Rows(metrics::REPLICATION)),
     section("cpu", "CPU", Shown::ByDefault, Rows(metrics::CPU)),
@@ -200,6 +202,17 @@ fn latencysplit_section(server: &Server, text: &mut Text<'_>) {
     }
 }
 
+/// The connections of each I/O thread, and its reads and writes.
+fn threads_section(server: &Server, text: &mut Text<'_>) {
+    for (index, peer) in server.io_threads().iter().enumerate() {
+        let (reads, writes) = (peer.stats.reads.get(), peer.stats.writes.get());
+        text.line(format_args!(
+            "io_thread_{index}:clients={},reads={reads},writes={writes}",
+            peer.n_connections()
+        ));
+    }
+}
+
 fn errorstats_section(server: &Server, text: &mut Text<'_>) {
     for (code, count) in server.error_counts() {
         text.line(format_args!("errorstat_{code}:count={count}"));
@@ -207,6 +220,11 @@ fn errorstats_section(server: &Server, text: &mut Text<'_>) {
 }
 
 fn keyspace_section(server: &Server, text: &mut Text<'_>) {
+    // The hashes of which fields have deadlines.
+    let partly = match AnnouncedServer::of(&server.config.load()).valkey_version {
+        Some(_) => "keys_with_volatile_items",
+        None => "subexpiry",
+    };
     let databases = server.keyspace.databases();
     let average_ttls = server.average_ttls.of_those(|db| {
         let found = databases.binary_search_by_key(&db, |&(db, _)| db);
@@ -214,7 +232,7 @@ fn keyspace_section(server: &Server, text: &mut Text<'_>) {
     });
     for (db, counts) in databases {
         text.line(format_args!(
-            "db{}:keys={},expires={},avg_ttl={},subexpiry={}",
+            "db{}:keys={},expires={},avg_ttl={},{partly}={}",
             db.0,
             counts.n_keys,
             counts.n_deadlines,

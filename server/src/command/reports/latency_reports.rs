@@ -96,7 +96,7 @@ const LATENCY: &[CommandSpec] = &[
         since: "2.8.13",
         syntax: "[event [event ...]]",
         summary: "Forgets the latencies of events, or of all.",
-        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+        tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
         ..ADMIN
     },
 ];

@@ -154,6 +154,10 @@ fn memory_stats(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> 
         reply.integer(0);
     }
     for (name, bytes) in [
+        ("overhead.db.hashtable.lut", figures.tables.values().sum()),
+        // Tables grow a segment at a time, without a second table.
+        ("overhead.db.hashtable.rehashing", 0),
+        ("db.dict.rehashing.count", 0),
         ("overhead.total", figures.overhead()),
         ("keys.count", n_keys),
         ("keys.bytes-per-key", added.checked_div(n_keys).unwrap_or(0)),
@@ -179,6 +183,8 @@ fn write_allocator(figures: &MemoryFigures, reply: &mut Reply<'_>) -> usize {
         ("allocator.allocated", figures.used),
         ("allocator.active", figures.own),
         ("allocator.resident", figures.own),
+        // No page is only marked as free.
+        ("allocator.muzzy", 0),
     ];
     for (name, bytes) in allocator {
         reply.bulk(name.as_bytes());

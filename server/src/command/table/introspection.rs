@@ -3,7 +3,10 @@
 use braid_protocol::reply::Reply;
 use braid_storage::glob::{Case, glob_match};
 
-use super::syntax::{Argument, ArgumentKind, arguments};
+use super::{
+    documented::documented,
+    syntax::{Argument, ArgumentKind, arguments},
+};
 use crate::{
     catalog::{Args, Arity, Categories, CommandError, Flags, Group, KeySpec, Keys, KeysAt, Outcome, Words},
     command::{Call, CommandSpec, CommandTable, Found, Registered, Run, help::help},
@@ -277,7 +280,7 @@ fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
 ///
 /// It tells how to search the first key, and how to find the others from there.
 fn describe_keys(reply: &mut Reply<'_>, keys: &KeySpec) {
-    let notes = keys.used.notes();
+    let notes = keys.at.notes().or(keys.used.notes());
     reply.map(3 + usize::from(notes.is_some()));
     if let Some(notes) = notes {
         reply.bulk(b"notes");
@@ -304,6 +307,11 @@ fn describe_keys(reply: &mut Reply<'_>, keys: &KeySpec) {
         KeysAt::HalfBehind { keyword, from, .. } => {
             describe_keyword_search(reply, keyword, i64::from(from));
             ("range", [("lastkey", -1), ("keystep", 1), ("limit", 2)])
+        }
+        KeysAt::LastBehind { .. } | KeysAt::InData => {
+            describe_search(reply, "unknown", &[]);
+            reply.bulk(b"find_keys");
+            return describe_search(reply, "unknown", &[]);
         }
     };
     reply.bulk(b"find_keys");
@@ -416,20 +424,40 @@ fn document(reply: &mut Reply<'_>, command: &Registered) {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
     }
-    if let Some(deprecation) = spec.deprecated {
-        n_fields += 3;
+    let told = documented(command.full_name);
+    let doc_flags =
+        [("deprecated", spec.deprecated.is_some()), ("syscmd", told.is_some_and(|told| told.is_system))];
+    let doc_flags: Vec<&str> = doc_flags.iter().filter(|(_, holds)| *holds).map(|&(word, _)| word).collect();
+    if !doc_flags.is_empty() {
+        n_fields += 1;
         reply.bulk(b"doc_flags");
-        simple_set(reply, &["deprecated"]);
+        simple_set(reply, &doc_flags);
+    }
+    if let Some(deprecation) = spec.deprecated {
+        n_fields += 2;
         reply.bulk(b"deprecated_since");
         reply.bulk(deprecation.since.as_bytes());
         reply.bulk(b"replaced_by");
         reply.bulk(deprecation.replaced_by.as_bytes());
     }
-    let arguments = typed_arguments(command);
+    if let Some(told) = told.filter(|told| !told.history.is_empty()) {
+        n_fields += 1;
+        reply.bulk(b"history");
+        reply.set(told.history.len());
+        for (version, change) in &told.history {
+            reply.array(2);
+            reply.bulk(version.as_bytes());
+            reply.bulk(change.as_bytes());
+        }
+    }
+    let arguments = match told.and_then(|told| told.arguments.as_ref()) {
+        Some(arguments) => arguments,
+        None => &typed_arguments(command),
+    };
     if !arguments.is_empty() {
         n_fields += 1;
         reply.bulk(b"arguments");
-        document_arguments(reply, &arguments, spec.keys.told());
+        document_arguments(reply, arguments);
     }
     if !spec.subcommands.is_empty() {
         n_fields += 1;
@@ -442,18 +470,28 @@ fn document(reply: &mut Reply<'_>, command: &Registered) {
     reply.close(map, n_fields);
 }
 
-/// Returns the arguments. An argument at the position of a key is a key, whatever its word.
+/// Returns the arguments as the row's syntax tells them.
+///
+/// An argument at the position of a key is a key, whatever its word. A container has subcommands in place of
+/// arguments.
 fn typed_arguments(command: &Registered) -> Vec<Argument<'static>> {
+    if command.is_container() {
+        return Vec::new();
+    }
+    let keys = command.spec.keys.told();
     let mut arguments = arguments(command.spec.syntax);
     let n_names = if command.parent.is_some() { 2 } else { 1 };
     // Positions are fixed up to the first argument that may be missing or repeated.
     for (index, argument) in arguments.iter_mut().enumerate() {
-        if is_key(index + n_names, command.spec.keys.told()) && argument.kind == ArgumentKind::String {
+        if is_key(index + n_names, keys) && argument.kind == ArgumentKind::String {
             argument.kind = ArgumentKind::Key;
         }
         if argument.optional || argument.multiple || argument.token.is_some() {
             break;
         }
+    }
+    if !keys.is_empty() {
+        assign_key_specs(&mut arguments, keys);
     }
     arguments
 }
@@ -461,19 +499,19 @@ fn typed_arguments(command: &Registered) -> Vec<Argument<'static>> {
 fn is_key(at: usize, keys: &[KeySpec]) -> bool {
     keys.iter().filter(|spec| spec.used.is_key()).any(|spec| match spec.at {
         KeysAt::Range { first, last, .. } => at >= first as usize && (last < 0 || at <= last as usize),
-        KeysAt::Counted { .. } | KeysAt::Behind { .. } | KeysAt::HalfBehind { .. } => false,
+        _ => false,
     })
 }
 
-fn document_arguments(reply: &mut Reply<'_>, arguments: &[Argument<'_>], keys: &[KeySpec]) {
-    // Keys are in the order of their specifications.
+/// Notes the specification of each key. Keys are in the order of their specifications.
+fn assign_key_specs(arguments: &mut [Argument<'_>], keys: &[KeySpec]) {
     let mut n_keys = 0;
-    reply.array(arguments.len());
     for argument in arguments {
-        let is_key = argument.kind == ArgumentKind::Key && !keys.is_empty();
-        let key_spec = is_key.then(|| spec_of(keys, n_keys));
-        n_keys += usize::from(is_key);
-        document_argument(reply, argument, key_spec, keys);
+        if argument.kind == ArgumentKind::Key {
+            argument.key_spec = Some(spec_of(keys, n_keys));
+            n_keys += 1;
+        }
+        assign_key_specs(&mut argument.children, keys);
     }
 }
 
@@ -488,7 +526,7 @@ fn spec_of(keys: &[KeySpec], n: usize) -> usize {
             KeysAt::Range { .. } | KeysAt::Counted { .. } | KeysAt::HalfBehind { .. } => {
                 usize::MAX - n_before
             }
-            KeysAt::Behind { .. } => 1,
+            KeysAt::Behind { .. } | KeysAt::LastBehind { .. } | KeysAt::InData => 1,
         };
         if n < n_before {
             return index;
@@ -497,32 +535,36 @@ fn spec_of(keys: &[KeySpec], n: usize) -> usize {
     keys.len() - 1
 }
 
-fn document_argument(
-    reply: &mut Reply<'_>,
-    argument: &Argument<'_>,
-    key_spec: Option<usize>,
-    keys: &[KeySpec],
-) {
+fn document_arguments(reply: &mut Reply<'_>, arguments: &[Argument<'_>]) {
+    reply.array(arguments.len());
+    for argument in arguments {
+        document_argument(reply, argument);
+    }
+}
+
+fn document_argument(reply: &mut Reply<'_>, argument: &Argument<'_>) {
     let map = reply.map_later();
     let mut n_fields = 2;
     reply.bulk(b"name");
     reply.bulk(argument.name.as_bytes());
     reply.bulk(b"type");
     reply.bulk(argument.kind.name().as_bytes());
-    if !matches!(argument.kind, ArgumentKind::PureToken | ArgumentKind::OneOf | ArgumentKind::Block) {
+    let texts = [
+        ("display_text", (!argument.kind.is_form()).then_some(&argument.name[..])),
+        ("token", argument.token),
+        ("since", argument.since),
+        ("deprecated_since", argument.deprecated_since),
+    ];
+    for (name, text) in texts {
+        let Some(text) = text else { continue };
         n_fields += 1;
-        reply.bulk(b"display_text");
-        reply.bulk(argument.name.as_bytes());
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
     }
-    if let Some(index) = key_spec {
+    if let Some(index) = argument.key_spec {
         n_fields += 1;
         reply.bulk(b"key_spec_index");
         reply.integer(index as i64);
-    }
-    if let Some(token) = argument.token {
-        n_fields += 1;
-        reply.bulk(b"token");
-        reply.bulk(token.as_bytes());
     }
     let flags = [
         ("optional", argument.optional),
@@ -538,7 +580,7 @@ fn document_argument(
     if !argument.children.is_empty() {
         n_fields += 1;
         reply.bulk(b"arguments");
-        document_arguments(reply, &argument.children, keys);
+        document_arguments(reply, &argument.children);
     }
     reply.close(map, n_fields);
 }

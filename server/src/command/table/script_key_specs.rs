@@ -28,23 +28,27 @@ impl Commands for Rows {
         let reach = if everywhere {
             Reach::Keyspace
         } else {
-            Reach::Arguments(spec.keys.0.iter().map(told).collect())
+            Reach::Arguments(spec.keys.0.iter().filter_map(told).collect())
         };
         Some(Command { writes: row.has(Flags::WRITE) || row.has(Flags::MAY_REPLICATE), reach })
     }
 }
 
-fn told(keys: &KeySpec) -> analysis::KeysAt {
-    match keys.at {
+/// Returns the positions of keys; none if the data decides their names.
+fn told(keys: &KeySpec) -> Option<analysis::KeysAt> {
+    Some(match keys.at {
         KeysAt::Range { first, last, step } => {
             analysis::KeysAt::Range { first: first.into(), last: last.into(), step: step.into() }
         }
         KeysAt::Counted { count, step } => {
             analysis::KeysAt::Counted { count: count.into(), step: step.into() }
         }
-        KeysAt::Behind { word, from } => analysis::KeysAt::After { word, from: from.into() },
+        KeysAt::Behind { word, from } | KeysAt::LastBehind { word, from } => {
+            analysis::KeysAt::After { word, from: from.into() }
+        }
         KeysAt::HalfBehind { keyword, from, .. } => {
             analysis::KeysAt::HalfAfter { word: keyword, from: from.into() }
         }
-    }
+        KeysAt::InData => return None,
+    })
 }

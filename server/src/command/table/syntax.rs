@@ -21,6 +21,12 @@ pub(super) struct Argument<'s> {
     pub multiple: bool,
     /// Whether each repetition repeats the token.
     pub multiple_token: bool,
+    /// The version that introduced it, if that is not the command's.
+    pub since: Option<&'s str>,
+    /// The version that deprecated it.
+    pub deprecated_since: Option<&'s str>,
+    /// The index of the key specification that includes it.
+    pub key_spec: Option<usize>,
     /// Its parts or alternatives.
     pub children: Vec<Argument<'s>>,
 }
@@ -50,19 +56,32 @@ pub(super) enum ArgumentKind {
 }
 
 impl ArgumentKind {
+    const NAMES: [(ArgumentKind, &'static str); 9] = [
+        (ArgumentKind::String, "string"),
+        (ArgumentKind::Integer, "integer"),
+        (ArgumentKind::Double, "double"),
+        (ArgumentKind::Key, "key"),
+        (ArgumentKind::Pattern, "pattern"),
+        (ArgumentKind::UnixTime, "unix-time"),
+        (ArgumentKind::PureToken, "pure-token"),
+        (ArgumentKind::OneOf, "oneof"),
+        (ArgumentKind::Block, "block"),
+    ];
+
     /// Returns the type's name in `COMMAND DOCS`.
     pub fn name(self) -> &'static str {
-        match self {
-            ArgumentKind::String => "string",
-            ArgumentKind::Integer => "integer",
-            ArgumentKind::Double => "double",
-            ArgumentKind::Key => "key",
-            ArgumentKind::Pattern => "pattern",
-            ArgumentKind::UnixTime => "unix-time",
-            ArgumentKind::PureToken => "pure-token",
-            ArgumentKind::OneOf => "oneof",
-            ArgumentKind::Block => "block",
-        }
+        let named = Self::NAMES.iter().find(|(kind, _)| *kind == self);
+        named.expect("each type has a name").1
+    }
+
+    /// Returns the type with a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, own)| *own == name).map(|(kind, _)| *kind)
+    }
+
+    /// Whether it is only a form for its children.
+    pub fn is_form(self) -> bool {
+        matches!(self, ArgumentKind::OneOf | ArgumentKind::Block)
     }
 
     /// Guesses the type of a value from its word.

@@ -23,13 +23,20 @@ pub struct Episode {
     /// The family of most commands, if there is one.
     focus: Option<usize>,
     client: usize,
+    /// Commands that are left out inside of transactions.
+    avoided: &'static [&'static str],
     /// Whether each client is between MULTI and EXEC, as far as is known without asking.
     in_transaction: [bool; N_CLIENTS],
 }
 
 impl Episode {
     /// Begins the episode of a seed. `focus` names the family of most commands.
-    pub fn new(seed: u64, table: &Rc<Table>, focus: Option<&str>) -> Episode {
+    pub fn new(
+        seed: u64,
+        table: &Rc<Table>,
+        focus: Option<&str>,
+        avoided: &'static [&'static str],
+    ) -> Episode {
         let mut dice = Dice(seed);
         let at_random = (!dice.percent(30)).then(|| dice.roll(table.families.len()));
         let named = focus.map(|name| table.families.iter().position(|family| family.name == name));
@@ -40,7 +47,8 @@ impl Episode {
             None => at_random,
         };
         let pools = Pools::new(dice, Rc::clone(table));
-        Episode { table: Rc::clone(table), pools, focus, client: 0, in_transaction: [false; N_CLIENTS] }
+        let in_transaction = [false; N_CLIENTS];
+        Episode { table: Rc::clone(table), pools, focus, client: 0, avoided, in_transaction }
     }
 
     /// Returns the initial settings: small ones, so that encodings change.
@@ -115,6 +123,10 @@ impl Episode {
 
     fn push(&mut self, argv: Argv, same: Same, steps: &mut Vec<Step>) {
         let client = self.client;
+        let is_avoided = self.avoided.iter().any(|name| argv[0].eq_ignore_ascii_case(name.as_bytes()));
+        if is_avoided && self.in_transaction[client] {
+            return;
+        }
         if let [name] = &argv[..] {
             match &name.to_ascii_lowercase()[..] {
                 b"multi" => self.in_transaction[client] = true,

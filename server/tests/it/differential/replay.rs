@@ -166,7 +166,7 @@ fn what_is_logged_does_the_same_again() {
     let n_episodes = variable("BRAID_DIFF_EPISODES").unwrap_or(N_EPISODES);
     let mut n_logged = 0;
     for seed in first_seed..first_seed + n_episodes {
-        let mut episode = Episode::new(seed, &table, focus.as_deref());
+        let mut episode = Episode::new(seed, &table, focus.as_deref(), &[]);
         replay.begin();
         for _ in 0..N_ROWS / ROWS_BETWEEN {
             let mut steps = Vec::new();

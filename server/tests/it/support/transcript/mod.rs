@@ -52,9 +52,11 @@
 //! | written | does |
 //! |---|---|
 //! | `@only braid`, `@only redis` | limits the block to Braid, or to another server |
-//! | `@since 7.4`, `@since valkey 9` | limits the block to Braid, and to servers that are as new |
-//! | `@until 7.4` | limits the block to servers older than that; Braid answers like the newest |
+//! | `@since 7.4, valkey 9` | limits the block to Braid, and to servers that are as new as one of these |
+//! | `@until 7.4, valkey 9` | limits the block to servers older than these; Braid answers like the newest |
+//! | `@except 8.2, valkey 9.1` | limits the block to Braid, and to servers older than these |
 //! | `@resp 2`, `@resp 3` | limits the block to one version of the protocol |
+//! | `@differs 8.2, valkey 9.1: "text"` | after the replies of a step: the reply of servers that are as new |
 //! | `@config directive value` | gives the file a server of its own, started with that setting |
 //! | `@send 2> BLPOP k 0` | sends a command whose reply is awaited later |
 //! | `@recv 2` | awaits the replies that follow, on that client |
@@ -101,8 +103,12 @@ pub struct Block {
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     pub only: Option<ServerFamily>,
-    pub since: Option<Release>,
-    pub until: Option<Release>,
+    /// The releases that began with it, in each family that has it.
+    pub since: Vec<Release>,
+    /// The releases that ended it.
+    pub until: Vec<Release>,
+    /// The releases that have it in a way that is not Braid's.
+    pub except: Vec<Release>,
     pub resp: Option<Resp>,
 }
 
@@ -129,9 +135,25 @@ pub struct TranscriptStep {
     pub source: String,
     pub action: Action,
     pub expected: Vec<Pattern>,
+    /// The replies of servers that answer in another way.
+    pub differing: Vec<DifferingReplies>,
     /// The lines of the expected replies, from 0. If there are none, the range is empty and starts after the
     /// action.
     pub expected_lines: Range<usize>,
+}
+
+/// The replies of some servers, where they are not Braid's.
+pub struct DifferingReplies {
+    pub releases: Vec<Release>,
+    pub expected: Vec<Pattern>,
+}
+
+impl TranscriptStep {
+    /// Returns the replies that a server should give.
+    pub fn expected_of(&self, server: Release) -> &[Pattern] {
+        let differs = |differing: &&DifferingReplies| server.is_as_new_as_any(&differing.releases);
+        self.differing.iter().find(differs).map_or(&self.expected, |differing| &differing.expected)
+    }
 }
 
 /// A client's number in its transcript.
@@ -190,18 +212,27 @@ impl Scope {
     pub fn includes(&self, server: Release, resp: Resp) -> bool {
         let is_braid = server.family == ServerFamily::Braid;
         self.only.is_none_or(|only| is_braid == (only == ServerFamily::Braid))
-            && self.since.is_none_or(|since| is_braid || server.is_as_new_as(since))
-            && self.until.is_none_or(|until| !is_braid && !server.is_as_new_as(until))
+            && (self.since.is_empty() || is_braid || server.is_as_new_as_any(&self.since))
+            && (self.until.is_empty() || !is_braid && !server.is_as_new_as_any(&self.until))
+            && (is_braid || !server.is_as_new_as_any(&self.except))
             && self.resp.is_none_or(|only| only == resp)
     }
 
     /// Whether this is the default.
     pub fn is_everywhere(&self) -> bool {
-        self.only.is_none() && self.since.is_none() && self.until.is_none() && self.resp.is_none()
+        self.only.is_none()
+            && self.since.is_empty()
+            && self.until.is_empty()
+            && self.except.is_empty()
+            && self.resp.is_none()
     }
 }
 
 impl Release {
+    fn is_as_new_as_any(self, others: &[Release]) -> bool {
+        others.iter().any(|other| self.is_as_new_as(*other))
+    }
+
     /// Whether this release is at least as new. Valkey forked from Redis 7.2, so it counts as 7.2 where a
     /// release of Redis is required.
     fn is_as_new_as(self, other: Release) -> bool {

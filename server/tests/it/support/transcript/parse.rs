@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
-    Action, Block, ClientNumber, Pattern, Release, Scope, ServerFamily, TextPattern, Transcript,
-    TranscriptStep,
+    Action, Block, ClientNumber, DifferingReplies, Pattern, Release, Scope, ServerFamily, TextPattern,
+    Transcript, TranscriptStep,
 };
 use crate::support::Resp;
 
@@ -98,7 +98,24 @@ impl Parser<'_> {
             self.cursor.next_line()?;
             end = self.cursor.line() - 1;
         }
-        block.steps.push(TranscriptStep { line, source, action, expected, expected_lines: start..end });
+        let mut differing: Vec<DifferingReplies> = Vec::new();
+        while self.cursor.accept("@differs ") {
+            let releases = as_releases(&self.cursor.text_until(": ")?)?;
+            let pattern = self.cursor.pattern(Place::Line)?;
+            self.cursor.next_line()?;
+            match differing.last_mut() {
+                Some(last) if last.releases == releases => last.expected.push(pattern),
+                _ => differing.push(DifferingReplies { releases, expected: vec![pattern] }),
+            }
+        }
+        block.steps.push(TranscriptStep {
+            line,
+            source,
+            action,
+            expected,
+            differing,
+            expected_lines: start..end,
+        });
         Ok(())
     }
 
@@ -153,8 +170,9 @@ impl Parser<'_> {
             ("only", "redis") => scope.only = Some(ServerFamily::Redis),
             ("resp", "2") => scope.resp = Some(Resp::Two),
             ("resp", "3") => scope.resp = Some(Resp::Three),
-            ("since", release) => scope.since = Some(as_release(release)?),
-            ("until", release) => scope.until = Some(as_release(release)?),
+            ("since", releases) => scope.since = as_releases(releases)?,
+            ("until", releases) => scope.until = as_releases(releases)?,
+            ("except", releases) => scope.except = as_releases(releases)?,
             _ => return Err(format!("there is no @{name} {rest}")),
         }
         self.cursor.skip_line();
@@ -192,6 +210,10 @@ fn raw(rest: &str) -> Result<Action, String> {
         (Some(bytes), None) => Ok(Action::Raw(client_number(client)?, bytes)),
         _ => Err("@raw takes one quoted text".to_owned()),
     }
+}
+
+fn as_releases(text: &str) -> Result<Vec<Release>, String> {
+    text.split(", ").map(as_release).collect()
 }
 
 fn as_release(text: &str) -> Result<Release, String> {
@@ -288,6 +310,14 @@ impl<'a> Cursor<'a> {
             self.at += text.len();
         }
         found
+    }
+
+    /// Takes the text before an end on this line, and the end.
+    fn text_until(&mut self, end: &str) -> Result<String, String> {
+        let line = self.rest_of_line();
+        let (text, _) = line.split_once(end).ok_or_else(|| format!("there is no {end:?} in {line:?}"))?;
+        self.at += text.len() + end.len();
+        Ok(text.to_owned())
     }
 
     fn require(&mut self, text: &str) -> Result<(), String> {

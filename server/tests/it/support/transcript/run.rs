@@ -200,9 +200,10 @@ impl Session<'_> {
         step: &TranscriptStep,
         argv: Option<&[Vec<u8>]>,
     ) -> io::Result<Option<String>> {
+        let expected = step.expected_of(self.environment.release);
         let patterns: Vec<&Pattern> =
-            step.expected.iter().filter(|pattern| !matches!(pattern, Pattern::Nothing)).collect();
-        let n_replies = if step.expected.is_empty() && argv.is_some() { 1 } else { patterns.len() };
+            expected.iter().filter(|pattern| !matches!(pattern, Pattern::Nothing)).collect();
+        let n_replies = if expected.is_empty() && argv.is_some() { 1 } else { patterns.len() };
         let mut all_match = n_replies == patterns.len();
         let mut got = String::new();
         for index in 0..n_replies {
