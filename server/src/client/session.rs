@@ -161,6 +161,8 @@ pub enum SaveOrder {
     Reload(Reloading),
     /// DEBUG LOADAOF: the append-only file is loaded again.
     LoadLog,
+    /// A replica has copied its primary's data: the append-only file begins anew from it.
+    RewriteCopied,
     /// CONFIG SET appendonly yes: the file is started. Then the command runs, and finds the result in its
     /// session.
     BeginLog,

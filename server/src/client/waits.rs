@@ -117,6 +117,8 @@ pub enum WaitEnd {
     TimedOut,
     /// CLIENT UNBLOCK … ERROR.
     Unblocked,
+    /// The server has become a replica, or that of another primary.
+    RoleChanged,
     /// The client has left.
     Left,
 }

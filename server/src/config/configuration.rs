@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::directive::{Directive, DirectiveFlags, Meaning};
 use super::directives::{DIRECTIVES, Settings, find, place_of};
 use super::file::FatalConfigError;
-use super::settings::{Access, UserLine};
+use super::settings::{Access, PrimaryAddress, UserLine};
 use super::value::{Reason, Value};
 
 /// A matcher of texts: glob pattern first, text second.
@@ -267,6 +267,14 @@ impl Config {
         };
         let place = place_of("user");
         self.values[place] = Arc::new(Value::Lines(users.iter().map(words).collect()));
+        self.apply(place);
+    }
+
+    /// Replaces the primary, as REPLICAOF does.
+    pub fn set_primary(&mut self, primary: Option<PrimaryAddress>) {
+        let place = place_of("replicaof");
+        self.values[place] =
+            Arc::new(Value::Primary(primary.map(|PrimaryAddress { host, port }| (host, port))));
         self.apply(place);
     }
 

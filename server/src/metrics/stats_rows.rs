@@ -37,8 +37,12 @@ pub const STATS: &[Metric] =
             "redis_net_output_bytes_total",
             "Bytes sent.",
         ),
-        fixed("total_net_repl_input_bytes", "0"),
-        fixed("total_net_repl_output_bytes", "0"),
+        figure("total_net_repl_input_bytes", |now| {
+            now.server.replica.link_bytes_in.load(Ordering::Relaxed).into()
+        }),
+        figure("total_net_repl_output_bytes", |now| {
+            now.server.replica.link_bytes_out.load(Ordering::Relaxed).into()
+        }),
         figure("instantaneous_input_kbps", |now| Decimal(now.rates().bytes_in as f64 / 1024.0)),
         figure("instantaneous_output_kbps", |now| Decimal(now.rates().bytes_out as f64 / 1024.0)),
         fixed("instantaneous_input_repl_kbps", "0.00"),
@@ -136,9 +140,11 @@ pub const STATS: &[Metric] =
             "redis_tracking_total_prefixes",
             "Prefixes that clients track.",
         ),
-        fixed("unexpected_error_replies", "0")
-            .shown(Untyped, "redis_unexpected_error_replies", "Error replies that nobody should get.")
-            .after("redis_total_error_replies"),
+        figure("unexpected_error_replies", |now| {
+            now.server.replica.n_unexpected_errors.load(Ordering::Relaxed).into()
+        })
+        .shown(Untyped, "redis_unexpected_error_replies", "Error replies that nobody should get.")
+        .after("redis_total_error_replies"),
         sum("total_error_replies", |stats| &stats.errors).shown(
             Untyped,
             "redis_total_error_replies",

@@ -604,6 +604,13 @@ impl Saver {
                 "ERR Error trying to load the AOF files, check server logs."
             }),
             SaveOrder::SaveFlushed => return self.save_flushed(node),
+            SaveOrder::RewriteCopied => {
+                if let Err(why) = self.rewrite_after_load() {
+                    warning!("After a copy of the primary's data, {why}");
+                }
+                self.server.replica.n_logs_rewritten.fetch_add(1, Relaxed);
+                None
+            }
             SaveOrder::Shutdown | SaveOrder::ForcedShutdown | SaveOrder::Stop => {
                 return self.end_server(what, round, node);
             }
@@ -694,7 +701,11 @@ impl Saver {
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
             SaveOrder::Reload(_) => Some("ERR"),
-            SaveOrder::Stop | SaveOrder::LoadLog | SaveOrder::BeginLog | SaveOrder::EndLog => {
+            SaveOrder::Stop
+            | SaveOrder::LoadLog
+            | SaveOrder::RewriteCopied
+            | SaveOrder::BeginLog
+            | SaveOrder::EndLog => {
                 unreachable!("it saves nothing")
             }
         }

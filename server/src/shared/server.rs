@@ -37,6 +37,7 @@ use crate::{
     log::{self, Level},
     notify::{notifications::Notifications, publishing::PubSub, tracking_table::Trackers},
     process::title::Title,
+    replication::replica::role::ReplicaRole,
     scripting::{functions::Functions, running_scripts::RunningScript, scripts::Scripts},
     shared::{
         attention::Attention,
@@ -116,6 +117,8 @@ pub struct Server {
     pub pause: Pause,
     /// The loading of a data set.
     pub loading: Loading,
+    /// Whose replica this server is.
+    pub replica: ReplicaRole,
     /// The memory in use, and its limit.
     pub memory: Memory,
     /// Serialises the closing of clients that use too much memory.
@@ -265,7 +268,10 @@ impl Server {
             self.attention.raise();
             self.clients.remove(id);
             let to = record.thread.load(Ordering::Relaxed);
-            thread.send_mail(to, Mail::Close(record));
+            // The link to a primary reads no mail, but looks at its record.
+            if to < self.io_threads().len() {
+                thread.send_mail(to, Mail::Close(record));
+            }
         }
         true
     }
@@ -347,7 +353,8 @@ impl Server {
         }
         self.time_each(command_log::times_each(&config));
         self.durability.configure(&config);
-        self.memory.set_limit(config.maxmemory);
+        self.replica.configure(&config);
+        self.memory.set_limit(self.memory_limit(&config));
         self.config.store(Arc::new(config));
         // The saver may have to start a log, or to end it.
         self.saver().wake_if_asleep();
@@ -436,6 +443,7 @@ impl Server {
         }
         self.saver().wake_if_asleep();
         self.durability.wake_syncer();
+        self.replica.wake_link();
         let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(on_stop) = on_stop {
             on_stop();
@@ -459,9 +467,10 @@ impl Server {
         self.heavy.iter().for_each(Unparker::unpark);
     }
 
-    /// The threads that serve sockets. The heavy-work threads' peers follow them, then the saver's.
+    /// The threads that serve sockets. The heavy-work threads' peers follow them, then those of the link to a
+    /// primary and of the saver.
     pub fn io_threads(&self) -> &[CachePadded<Peer>] {
-        &self.threads[..self.threads.len() - self.heavy.len() - 1]
+        &self.threads[..self.threads.len() - self.heavy.len() - 2]
     }
 
     /// The thread that takes snapshots.

@@ -1,5 +1,6 @@
 //! Administration: commands on the whole server, its settings, its files and its tests.
 
+mod changing_role;
 pub(super) mod config_command;
 mod debug;
 mod digest;
@@ -19,11 +20,11 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     debug::DEBUG,
     saving::WAIT,
     saving::WAITAOF,
-    whole_server::ROLE,
+    changing_role::ROLE,
     saving::LASTSAVE,
     saving::SAVE,
     saving::BGSAVE,
     saving::BGREWRITEAOF,
-    whole_server::REPLICAOF,
-    whole_server::SLAVEOF,
+    changing_role::REPLICAOF,
+    changing_role::SLAVEOF,
 ];

@@ -168,6 +168,12 @@ fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
 ///
 /// It waits until the timeout, or forever if that is 0. Nothing may wait inside a transaction.
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.server.replica.is_on() {
+        return Err(CommandError::text(
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to \
+             be writable (which is not the default) writes to replicas are just local and are not propagated.",
+        ));
+    }
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?, call.now)?;
     match u64::try_from(n_replicas) {
@@ -195,6 +201,12 @@ fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): 
 }
 
 fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.server.replica.is_on() {
+        return Err(CommandError::text(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are \
+             not propagated.",
+        ));
+    }
     let n_local = args.int()?;
     if !(0..=1).contains(&n_local) {
         return Err(CommandError::text("ERR value is out of range, value must between 0 and 1"));

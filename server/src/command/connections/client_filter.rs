@@ -21,6 +21,7 @@ const FLAGS: &[u8] = b"AbBcdeEiIMNOPrRStTuUx";
 pub(super) fn flags_of(client: &ClientRecord) -> String {
     let tracking = client.tracking.load();
     let states = [
+        ('M', client.is_primary.load(Ordering::Relaxed)),
         ('O', client.listens(Listens::ToCommands)),
         ('P', client.listens(Listens::ToTopics)),
         ('t', tracking.is_some()),
@@ -61,7 +62,13 @@ impl Class {
     }
 
     fn of(client: &ClientRecord) -> Class {
-        if client.listens(Listens::ToTopics) { Class::Pubsub } else { Class::Normal }
+        if client.is_primary.load(Ordering::Relaxed) {
+            Class::Primary
+        } else if client.listens(Listens::ToTopics) {
+            Class::Pubsub
+        } else {
+            Class::Normal
+        }
     }
 }
 

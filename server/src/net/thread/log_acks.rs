@@ -136,6 +136,10 @@ impl IoThread {
         let mut reply = Reply::new(out, session.resp);
         let refusal = match session.record.end_sync_wait() {
             SyncWait::Fails => Some(command::UNBLOCKED),
+            SyncWait::RoleChanged => {
+                session.leave();
+                Some(command::ROLE_CHANGED)
+            }
             _ if synced.is_none() && wanted.is_local => Some(CommandError::text(command::NOT_LOGGED)),
             _ => None,
         };

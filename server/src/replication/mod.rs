@@ -1,0 +1,3 @@
+//! Replication: copies of one server's data on others.
+
+pub mod replica;
