@@ -54,6 +54,7 @@ mod properties;
 mod pubsub;
 mod redis_rs;
 mod replaying;
+mod replica;
 mod saving;
 mod scripts;
 mod slow_commands;

@@ -136,7 +136,7 @@ enum Attempt {
     Ran,
     /// It needs these shards, too.
     Needs(SmallVec<[ShardId; 6]>),
-    /// A key is pinned, or the last snapshot has been cut.
+    /// A key is pinned, the last snapshot has been cut, or DEBUG LOADAOF loads the data again.
     MustWait,
     /// The role has changed.
     Outdated,
@@ -285,7 +285,7 @@ impl Applier {
         if server.replica.generation() != generation {
             return Attempt::Outdated;
         }
-        if server.saves.has_last_cut() {
+        if server.saves.has_last_cut() || server.loading.is_on() {
             return Attempt::MustWait;
         }
         let now = gates::start(held, server.clock.now(), &self.session, server);

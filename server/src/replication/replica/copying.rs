@@ -84,12 +84,14 @@ impl Copying<'_> {
             }
         }
         let served = config.repl_diskless_load == DisklessLoad::SwapDb;
-        let (loaded, after) = if from_socket {
+        let (loaded, after, shown) = if from_socket {
             self.load_from_socket(form, first, if served { OldData::Served } else { OldData::Removed })?
         } else {
             self.load_from_file(form, first, &config.dir)?
         };
         let db = self.adopt(loaded)?;
+        // Clients were told of the load until now.
+        drop(shown);
         notice!("MASTER <-> REPLICA sync: Finished with success");
         Ok((db, after))
     }
@@ -99,8 +101,8 @@ impl Copying<'_> {
         form: &Form,
         first: Vec<u8>,
         old: OldData,
-    ) -> Result<(Loaded, Vec<u8>), LinkEnd> {
-        let loading = LoadingShown::begin(self.server, old, form.length().unwrap_or(0));
+    ) -> Result<(Loaded, Vec<u8>, LoadingShown), LinkEnd> {
+        let shown = LoadingShown::begin(self.server, old, form.length().unwrap_or(0));
         if old == OldData::Removed {
             self.remove_old()?;
         }
@@ -111,19 +113,14 @@ impl Copying<'_> {
         // Its reader may have stopped at the end of the snapshot, before the end of the payload.
         let drained = loaded.and_then(|loaded| Ok((loaded, io::copy(&mut payload, &mut io::sink()))));
         let Payload { failure, after, .. } = payload;
-        let ended = match (drained, failure) {
+        match (drained, failure) {
             (_, Some(end)) => Err(end),
             (Err(error), None) => Err(LinkEnd::Failed(error.to_string())),
             (Ok((_, Ok(n))), None) if n > 0 => {
                 Err(LinkEnd::Failed(format!("The primary's copy goes on for {n} bytes after its end")))
             }
-            (Ok((loaded, _)), None) => Ok((loaded, after)),
-        };
-        // It stays so until the data is there, or has failed to come.
-        if ended.is_ok() {
-            loading.keep()
+            (Ok((loaded, _)), None) => Ok((loaded, after, shown)),
         }
-        ended
     }
 
     fn load_from_file(
@@ -131,12 +128,12 @@ impl Copying<'_> {
         form: &Form,
         first: Vec<u8>,
         dir: &Path,
-    ) -> Result<(Loaded, Vec<u8>), LinkEnd> {
+    ) -> Result<(Loaded, Vec<u8>, LoadingShown), LinkEnd> {
         let path = dir.join(format!("temp-{}.{}.rdb", self.server.clock.unix_seconds(), std::process::id()));
         let file = TemporaryFile(path);
         let after = self.receive_to(&file.0, form, first)?;
         let length = fs::metadata(&file.0).map_or(0, |metadata| metadata.len());
-        let loading = LoadingShown::begin(self.server, OldData::Removed, length);
+        let shown = LoadingShown::begin(self.server, OldData::Removed, length);
         self.remove_old()?;
         notice!("MASTER <-> REPLICA sync: Loading DB in memory");
         let opened = File::open(&file.0).map_err(|error| failed(&file.0, "reading", &error))?;
@@ -145,10 +142,7 @@ impl Copying<'_> {
         match (loaded, alive.failure) {
             (_, Some(end)) => Err(end),
             (Err(error), None) => Err(LinkEnd::Failed(error.to_string())),
-            (Ok(loaded), None) => {
-                loading.keep();
-                Ok((loaded, after))
-            }
+            (Ok(loaded), None) => Ok((loaded, after, shown)),
         }
     }
 
@@ -211,7 +205,6 @@ impl Copying<'_> {
         // The old data is freed here.
         drop(loaded);
         self.rewrite_log()?;
-        LoadingShown::end(server);
         server.measure_memory();
         Ok(db)
     }
@@ -258,10 +251,9 @@ impl Drop for TemporaryFile {
 }
 
 /// The state in which clients are told that the server is loading, or INFO that it loads aside. It ends when
-/// this value drops, unless it is kept.
+/// this value drops.
 struct LoadingShown {
     server: &'static Server,
-    is_kept: bool,
 }
 
 impl LoadingShown {
@@ -270,24 +262,14 @@ impl LoadingShown {
             OldData::Served => server.replica.set_loading_aside(true),
             OldData::Removed => server.loading.begin(n_bytes, &server.clock, &server.attention),
         }
-        Self { server, is_kept: false }
-    }
-
-    fn keep(mut self) {
-        self.is_kept = true;
-    }
-
-    fn end(server: &'static Server) {
-        server.replica.set_loading_aside(false);
-        server.loading.end(&server.attention);
+        Self { server }
     }
 }
 
 impl Drop for LoadingShown {
     fn drop(&mut self) {
-        if !self.is_kept {
-            Self::end(self.server);
-        }
+        self.server.replica.set_loading_aside(false);
+        self.server.loading.end(&self.server.attention);
     }
 }
 

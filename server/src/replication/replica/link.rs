@@ -103,6 +103,10 @@ impl Link {
         self.note_state(LinkState::Connect, generation);
         flush_retired();
         allocator::settle_before_sleep();
+        // The primary may have closed the link because this server is no replica any more.
+        if self.role().generation() != generation {
+            return;
+        }
         match end {
             LinkEnd::Superseded | LinkEnd::Stopping => return,
             LinkEnd::Killed => notice!("The link to the master was closed by CLIENT KILL"),
