@@ -148,13 +148,13 @@ pub const REPLICATION: &[Metric] = &[
             (_, None) => Some(-1),
         })
     }),
-    figure("slave_priority", |now| on_replica(now, |_| now.config.replica_priority)).shown(
+    figure("slave_priority", |now| on_replica(now, ReplicaRole::priority)).shown(
         Gauge,
         "redis_slave_priority",
         "The order in which Sentinel promotes replicas.",
     ),
-    figure("slave_read_only", |now| on_replica(now, |_| now.config.replica_read_only)),
-    figure("replica_announced", |now| on_replica(now, |_| now.config.replica_announced)),
+    figure("slave_read_only", |now| on_replica(now, ReplicaRole::refuses_writes)),
+    figure("replica_announced", |now| on_replica(now, ReplicaRole::is_announced)),
     fixed("connected_slaves", "0").shown(Gauge, "redis_connected_slaves", "Replicas."),
     fixed("master_failover_state", "no-failover"),
     figure("master_replid", |now| {

@@ -29,7 +29,7 @@ const FLOORS: &[Floor] = &[
             "replication/replica/mod",
             "replication/replica/role",
             "replication/replica/payload",
-            "replication/replica/handshake",
+            "replication/replica/greeting",
             "replication/replica/units",
         ],
     ),

@@ -207,7 +207,7 @@ const LOCKING: Exceptions = &[
     ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
     ("server/src/notify/subscriptions.rs", ".lock()", "what a client is subscribed to"),
     ("server/src/command/admin/config_command.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
-    ("server/src/replication/replica/role.rs", ".lock()", "REPLICAOF changes the configuration, too"),
+    ("server/src/shared/role_change.rs", ".lock()", "REPLICAOF changes the configuration, too"),
     (
         "server/src/net/certificate_watch.rs",
         ".lock()",

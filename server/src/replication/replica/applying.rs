@@ -132,7 +132,7 @@ pub enum NotApplied {
 }
 
 /// What a unit under its holds has come to.
-enum Attempt {
+enum UnitAttempt {
     Ran,
     /// It needs these shards, too.
     Needs(SmallVec<[ShardId; 6]>),
@@ -222,15 +222,15 @@ impl Applier {
             });
             worker.thread.send_wakes();
             match attempt {
-                Ok(Attempt::Ran) => return Ok(()),
-                Ok(Attempt::Needs(more)) => shards = more,
-                Ok(Attempt::MustWait) => {
+                Ok(UnitAttempt::Ran) => return Ok(()),
+                Ok(UnitAttempt::Needs(more)) => shards = more,
+                Ok(UnitAttempt::MustWait) => {
                     thread::sleep(BUSY);
                     if !pause() {
                         return Err(NotApplied::GivenUp);
                     }
                 }
-                Ok(Attempt::Outdated) | Err(NotHeld::GivenUp) => return Err(NotApplied::GivenUp),
+                Ok(UnitAttempt::Outdated) | Err(NotHeld::GivenUp) => return Err(NotApplied::GivenUp),
                 Err(NotHeld::Panicked) => {
                     if let Some(Step::Run(_, words)) = steps.first() {
                         self.note_error("ERR internal error", *words, server);
@@ -279,14 +279,14 @@ impl Applier {
         (generation, end): (u64, i64),
         held: &mut Held<'_, Job>,
         thread: &mut ThreadState,
-    ) -> Attempt {
+    ) -> UnitAttempt {
         let server = thread.server();
         // A change of the role takes all shards before it is answered.
         if server.replica.generation() != generation {
-            return Attempt::Outdated;
+            return UnitAttempt::Outdated;
         }
         if server.saves.has_last_cut() || server.loading.is_on() {
-            return Attempt::MustWait;
+            return UnitAttempt::MustWait;
         }
         let now = gates::start(held, server.clock.now(), &self.session, server);
         if gates::is_observed(held) {
@@ -323,7 +323,7 @@ impl Applier {
         // Its thread serves no socket, so there is nobody to take these.
         self.session.request.set(None);
         self.session.floods.set(0);
-        Attempt::Ran
+        UnitAttempt::Ran
     }
 
     /// Checks whether a unit must wait for a pinned key, or needs further shards to serve waiting nodes.
@@ -332,12 +332,12 @@ impl Applier {
         steps: &[Step<'_>],
         held: &mut Held<'_, Job>,
         server: &Server,
-    ) -> Option<Attempt> {
+    ) -> Option<UnitAttempt> {
         let mut needed: SmallVec<[ShardId; 6]> = SmallVec::new();
         for step in steps {
             let Step::Run(command, words) = *step else { continue };
             if blocking::pinned_key(server, &self.session, command, words, held).is_some() {
-                return Some(Attempt::MustWait);
+                return Some(UnitAttempt::MustWait);
             }
             if let Some(route) = blocking::further_shards(server, &self.session, command, words, held) {
                 needed.extend_from_slice(route.shards());
@@ -347,7 +347,7 @@ impl Applier {
             return None;
         }
         put_in_order(&mut needed);
-        Some(Attempt::Needs(needed))
+        Some(UnitAttempt::Needs(needed))
     }
 
     fn run_one(

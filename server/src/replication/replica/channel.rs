@@ -15,7 +15,7 @@ use std::{
 
 use braid_storage::memory::allocator;
 
-use super::handshake::request;
+use super::greeting::request;
 use crate::{
     client::{
         id::{Endpoint, Origin},

@@ -111,7 +111,7 @@ impl Copying<'_> {
         let name = Path::new("the primary's copy");
         let loaded = persist::load_from(self.server, &mut payload, form.length(), name, Millis(0));
         // Its reader may have stopped at the end of the snapshot, before the end of the payload.
-        let drained = loaded.and_then(|loaded| Ok((loaded, io::copy(&mut payload, &mut io::sink()))));
+        let drained = loaded.map(|loaded| (loaded, io::copy(&mut payload, &mut io::sink())));
         let Payload { failure, after, .. } = payload;
         match (drained, failure) {
             (_, Some(end)) => Err(end),

@@ -25,7 +25,7 @@ use super::{
     applying::{Applier, NotApplied},
     channel::{Channel, Heartbeat, LinkEnd},
     copying::Copying,
-    handshake::{Handshake, HandshakeEvent, Introduction},
+    greeting::{Greeting, GreetingEvent, Introduction},
     payload::Form,
     role::{LinkState, ReplicaRole, ReplicationId},
     units::{UnitContent, UnitReader},
@@ -176,23 +176,23 @@ impl Link {
             place: self.role().history(),
         };
         let mut events = Vec::new();
-        let mut handshake = Handshake::new(introduction, &mut events);
+        let mut handshake = Greeting::new(introduction, &mut events);
         let (mut copied, mut rest) = (None, Vec::new());
         loop {
             for event in events.drain(..) {
                 match event {
-                    HandshakeEvent::Send(bytes) => channel.send(&bytes)?,
-                    HandshakeEvent::Note(text) => notice!("{text}"),
-                    HandshakeEvent::Refused(why) => return Err(LinkEnd::Failed(why)),
-                    HandshakeEvent::FullCopy(place) => {
+                    GreetingEvent::Send(bytes) => channel.send(&bytes)?,
+                    GreetingEvent::Note(text) => notice!("{text}"),
+                    GreetingEvent::Refused(why) => return Err(LinkEnd::Failed(why)),
+                    GreetingEvent::FullCopy(place) => {
                         channel.set_heartbeat(Heartbeat::Newline);
                         copied = Some(place);
                     }
-                    HandshakeEvent::Payload(form) => {
+                    GreetingEvent::Payload(form) => {
                         let place = copied.take().expect("the place comes before the payload");
                         return Ok((Agreed::Copy(place, form), rest));
                     }
-                    HandshakeEvent::Continue(id) => return Ok((Agreed::Continue(id), rest)),
+                    GreetingEvent::Continue(id) => return Ok((Agreed::Continue(id), rest)),
                 }
             }
             rest = channel.receive(|bytes| {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! role        the state that all threads see: whose replica, how the link is, how far the data is
-//! handshake   from the first byte on a new connection to the payload or the stream; no I/O
+//! greeting    from the first byte on a new connection to the payload or the stream; no I/O
 //! payload     the end of a copy among the bytes of a connection; no I/O
 //! units       from the bytes of the stream to units with their ends; no I/O
 //! channel     the socket, with its timeouts and what a replica sends on its own
@@ -14,7 +14,7 @@
 pub mod applying;
 pub mod channel;
 pub mod copying;
-pub mod handshake;
+pub mod greeting;
 pub mod link;
 pub mod payload;
 pub mod role;

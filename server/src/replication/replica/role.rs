@@ -2,16 +2,13 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_utils::sync::Unparker;
 
-use crate::{
-    config::{Config, PrimaryAddress},
-    shared::server::Server,
-};
+use crate::config::{Config, PrimaryAddress};
 
 /// A place in the history of a primary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +81,9 @@ pub struct ReplicaRole {
     /// Copies of settings that the gates read.
     is_read_only: AtomicBool,
     serves_stale: AtomicBool,
+    /// Copies of settings that Sentinel learns from INFO.
+    priority: AtomicU32,
+    is_announced: AtomicBool,
     primary: ArcSwapOption<PrimaryAddress>,
     /// The number of changes of the role. Work for an earlier one has no effect any more.
     generation: AtomicU64,
@@ -129,6 +129,8 @@ impl ReplicaRole {
     pub fn configure(&self, config: &Config) {
         self.is_read_only.store(config.replica_read_only, Ordering::Relaxed);
         self.serves_stale.store(config.replica_serve_stale_data, Ordering::Relaxed);
+        self.priority.store(config.replica_priority, Ordering::Relaxed);
+        self.is_announced.store(config.replica_announced, Ordering::Relaxed);
     }
 
     /// Whether this server is a replica.
@@ -141,6 +143,16 @@ impl ReplicaRole {
     /// Whether writes of clients are refused.
     pub fn refuses_writes(&self) -> bool {
         self.is_on() && self.is_read_only.load(Ordering::Relaxed)
+    }
+
+    /// The order in which Sentinel promotes it.
+    pub fn priority(&self) -> u32 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Whether Sentinel lists it.
+    pub fn is_announced(&self) -> bool {
+        self.is_announced.load(Ordering::Relaxed)
     }
 
     /// Whether commands are refused because the data may be stale.
@@ -160,7 +172,7 @@ impl ReplicaRole {
     }
 
     /// Changes the role. The link's thread learns of it by the generation.
-    fn set_primary(&self, primary: Option<PrimaryAddress>) {
+    pub fn set_primary(&self, primary: Option<PrimaryAddress>) {
         if self.is_on() && primary.is_none() {
             let replid = String::clone(&self.replid.load());
             let place = ReplicationId { replid, offset: self.applied() };
@@ -288,39 +300,6 @@ impl ReplicaRole {
     /// Whether a copy is loaded while the old data is served.
     pub fn is_loading_aside(&self) -> bool {
         self.is_loading_aside.load(Ordering::Relaxed)
-    }
-}
-
-impl Server {
-    /// Makes this server a replica of another, or of none, and stores that in the configuration.
-    ///
-    /// The caller is a barrier: commands that begin after its reply see the new role. The link's thread
-    /// applies nothing for the old role after that.
-    pub fn change_primary(&self, primary: Option<PrimaryAddress>) {
-        let _writer = self.config_writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let was_on = self.replica.is_on();
-        self.replica.set_primary(primary.clone());
-        match (was_on, primary.is_some()) {
-            (false, true) => self.attention.raise(),
-            (true, false) => self.attention.lower(),
-            _ => {}
-        }
-        let mut config = Config::clone(&self.config.load());
-        config.set_primary(primary);
-        // This also applies the limit of memory that belongs to the role.
-        self.set_config(config);
-        self.settle_expiry();
-        self.replica.wake_link();
-    }
-
-    /// Whether keys expire only when the primary says so, or not at all during a pause.
-    pub fn holds_expiry(&self) -> bool {
-        self.is_paused() || self.replica.is_on()
-    }
-
-    /// The limit of memory that applies in the present role.
-    pub fn memory_limit(&self, config: &Config) -> Option<u64> {
-        if self.replica.is_on() && config.replica_ignore_maxmemory { None } else { config.maxmemory }
     }
 }
 

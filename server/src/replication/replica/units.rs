@@ -180,7 +180,7 @@ pub fn says_duration(words: Words<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replication::replica::handshake::request;
+    use crate::replication::replica::greeting::request;
 
     /// The units of a stream in words, each with its end, fed in pieces of `n` bytes.
     fn units(stream: &[u8], n: usize) -> (Vec<(String, i64)>, Option<BadStream>) {

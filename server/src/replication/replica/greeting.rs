@@ -36,7 +36,7 @@ pub struct Introduction {
 
 /// An event of the handshake.
 #[derive(Debug, PartialEq, Eq)]
-pub enum HandshakeEvent {
+pub enum GreetingEvent {
     /// Send these bytes.
     Send(Vec<u8>),
     /// Write a line to the server log.
@@ -66,24 +66,24 @@ enum Awaited {
 }
 
 /// A handshake under way.
-pub struct Handshake {
+pub struct Greeting {
     introduction: Introduction,
     awaited: Awaited,
     /// The beginning of a line.
     line: Vec<u8>,
 }
 
-impl Handshake {
+impl Greeting {
     /// Begins a handshake. The first events are its own.
-    pub fn new(introduction: Introduction, events: &mut Vec<HandshakeEvent>) -> Self {
-        events.push(HandshakeEvent::Send(request(&[b"PING"])));
+    pub fn new(introduction: Introduction, events: &mut Vec<GreetingEvent>) -> Self {
+        events.push(GreetingEvent::Send(request(&[b"PING"])));
         Self { introduction, awaited: Awaited::Ping, line: Vec::new() }
     }
 
     /// Takes bytes of the primary, and adds the events that follow from them.
     ///
     /// Returns how many bytes belong to the handshake. The rest belongs to the payload or the stream.
-    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<HandshakeEvent>) -> usize {
+    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<GreetingEvent>) -> usize {
         let mut n_used = 0;
         while self.awaited != Awaited::Nothing && n_used < bytes.len() {
             let rest = &bytes[n_used..];
@@ -101,12 +101,12 @@ impl Handshake {
         n_used
     }
 
-    fn refuse(&mut self, why: String, events: &mut Vec<HandshakeEvent>) {
+    fn refuse(&mut self, why: String, events: &mut Vec<GreetingEvent>) {
         self.awaited = Awaited::Nothing;
-        events.push(HandshakeEvent::Refused(why));
+        events.push(GreetingEvent::Refused(why));
     }
 
-    fn take(&mut self, line: &[u8], events: &mut Vec<HandshakeEvent>) {
+    fn take(&mut self, line: &[u8], events: &mut Vec<GreetingEvent>) {
         // The primary shows in this way that it is alive, while it prepares a copy.
         if line.is_empty() {
             return;
@@ -120,7 +120,7 @@ impl Handshake {
                     return self.refuse(format!("Error reply to PING from master: '{text}'"), events);
                 }
                 events.push(note("Master replied to PING, replication can continue..."));
-                events.push(HandshakeEvent::Send(self.introduce()));
+                events.push(GreetingEvent::Send(self.introduce()));
                 self.awaited = match self.introduction.password {
                     Some(_) => Awaited::Auth,
                     None => Awaited::Port,
@@ -174,7 +174,7 @@ impl Handshake {
     }
 
     /// Asks for the stream from the present place on, or for a copy.
-    fn ask(&self, events: &mut Vec<HandshakeEvent>) {
+    fn ask(&self, events: &mut Vec<GreetingEvent>) {
         let (replid, offset) = match &self.introduction.place {
             Some(place) => {
                 let (replid, offset) = (&place.replid, place.offset + 1);
@@ -188,11 +188,11 @@ impl Handshake {
             }
         };
         let offset = offset.to_string();
-        events.push(HandshakeEvent::Send(request(&[b"PSYNC", replid.as_bytes(), offset.as_bytes()])));
+        events.push(GreetingEvent::Send(request(&[b"PSYNC", replid.as_bytes(), offset.as_bytes()])));
     }
 
     /// Takes the reply to PSYNC.
-    fn take_reply(&mut self, line: &[u8], text: &str, events: &mut Vec<HandshakeEvent>) {
+    fn take_reply(&mut self, line: &[u8], text: &str, events: &mut Vec<GreetingEvent>) {
         if let Some(rest) = word_after(line, b"+FULLRESYNC") {
             let Some(place) = place(rest) else {
                 return self.refuse(
@@ -201,7 +201,7 @@ impl Handshake {
                 );
             };
             events.push(note(&format!("Full resync from master: {}:{}", place.replid, place.offset)));
-            events.push(HandshakeEvent::FullCopy(place));
+            events.push(GreetingEvent::FullCopy(place));
             self.awaited = Awaited::Header;
         } else if let Some(rest) = word_after(line, b"+CONTINUE") {
             if self.introduction.place.is_none() {
@@ -221,7 +221,7 @@ impl Handshake {
             if let Some(id) = &id {
                 events.push(note(&format!("Master replication ID changed to {id}")));
             }
-            events.push(HandshakeEvent::Continue(id));
+            events.push(GreetingEvent::Continue(id));
             self.awaited = Awaited::Nothing;
         } else if line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") {
             self.refuse(
@@ -234,7 +234,7 @@ impl Handshake {
     }
 
     /// Takes the line before the payload.
-    fn take_header(&mut self, line: &[u8], text: &str, events: &mut Vec<HandshakeEvent>) {
+    fn take_header(&mut self, line: &[u8], text: &str, events: &mut Vec<GreetingEvent>) {
         if line[0] == b'-' {
             return self.refuse(format!("MASTER aborted replication with an error: {}", &text[1..]), events);
         }
@@ -248,15 +248,15 @@ impl Handshake {
             );
         };
         self.awaited = Awaited::Nothing;
-        events.push(HandshakeEvent::Payload(form));
+        events.push(GreetingEvent::Payload(form));
     }
 }
 
-fn note(text: &str) -> HandshakeEvent {
-    HandshakeEvent::Note(text.to_owned())
+fn note(text: &str) -> GreetingEvent {
+    GreetingEvent::Note(text.to_owned())
 }
 
-fn note_refused(option: &str, is_error: bool, text: &str, events: &mut Vec<HandshakeEvent>) {
+fn note_refused(option: &str, is_error: bool, text: &str, events: &mut Vec<GreetingEvent>) {
     if is_error {
         events.push(note(&format!("(Non critical) Master does not understand REPLCONF {option}: {text}")));
     }
@@ -302,9 +302,9 @@ mod tests {
     }
 
     /// Plays the primary's bytes, cut after every `n` bytes. Returns the events, and the bytes left over.
-    fn play(introduction: &Introduction, input: &[u8], n: usize) -> (Vec<HandshakeEvent>, usize) {
+    fn play(introduction: &Introduction, input: &[u8], n: usize) -> (Vec<GreetingEvent>, usize) {
         let mut events = Vec::new();
-        let mut handshake = Handshake::new(introduction.clone(), &mut events);
+        let mut handshake = Greeting::new(introduction.clone(), &mut events);
         let mut n_left = 0;
         for piece in input.chunks(n) {
             n_left += piece.len() - handshake.feed(piece, &mut events);
@@ -313,18 +313,18 @@ mod tests {
     }
 
     /// The events without lines for the log, the same for every way in which the bytes may be cut.
-    fn events(introduction: &Introduction, input: &[u8]) -> Vec<HandshakeEvent> {
+    fn events(introduction: &Introduction, input: &[u8]) -> Vec<GreetingEvent> {
         let (whole, n_left) = play(introduction, input, input.len());
         for n in 1..input.len() {
             let (cut, n_left_of_cut) = play(introduction, input, n);
             assert_eq!((&cut, n_left_of_cut), (&whole, n_left), "cut after each {n} bytes");
         }
-        whole.into_iter().filter(|event| !matches!(event, HandshakeEvent::Note(_))).collect()
+        whole.into_iter().filter(|event| !matches!(event, GreetingEvent::Note(_))).collect()
     }
 
-    fn sent(events: &[HandshakeEvent]) -> String {
+    fn sent(events: &[GreetingEvent]) -> String {
         let sent = events.iter().map(|event| match event {
-            HandshakeEvent::Send(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            GreetingEvent::Send(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             _ => String::new(),
         });
         sent.collect::<String>().replace("\r\n", " ")
@@ -341,7 +341,7 @@ mod tests {
         );
         assert_eq!(
             events[events.len() - 2..],
-            [HandshakeEvent::FullCopy(at(14)), HandshakeEvent::Payload(Form::Length(88))]
+            [GreetingEvent::FullCopy(at(14)), GreetingEvent::Payload(Form::Length(88))]
         );
     }
 
@@ -365,7 +365,7 @@ mod tests {
         let introduction = Introduction { password: Some(b"p".to_vec()), ..introduction(None) };
         let events = events(&introduction, b"+PONG\r\n-WRONGPASS invalid\r\n+OK\r\n");
         let why = "Unable to AUTH to MASTER: -WRONGPASS invalid".to_owned();
-        assert_eq!(events.last(), Some(&HandshakeEvent::Refused(why)));
+        assert_eq!(events.last(), Some(&GreetingEvent::Refused(why)));
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
         let input = "+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+CONTINUE\r\n*1\r\n";
         let events = events(&introduction(Some(at(99))), input.as_bytes());
         assert!(sent(&events).ends_with(&format!("*3 $5 PSYNC $40 {ID} $3 100 ")));
-        assert_eq!(events.last(), Some(&HandshakeEvent::Continue(None)));
+        assert_eq!(events.last(), Some(&GreetingEvent::Continue(None)));
         assert_eq!(play(&introduction(Some(at(99))), input.as_bytes(), 1000).1, 4);
     }
 
@@ -382,7 +382,7 @@ mod tests {
         let other = "f".repeat(40);
         let input = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+CONTINUE {other}\r\n");
         let events = events(&introduction(Some(at(1))), input.as_bytes());
-        assert_eq!(events.last(), Some(&HandshakeEvent::Continue(Some(other))));
+        assert_eq!(events.last(), Some(&GreetingEvent::Continue(Some(other))));
     }
 
     #[test]
@@ -402,10 +402,10 @@ mod tests {
             (&"x".repeat(LINE_BYTES_MAX + 1), "a line of more than"),
         ] {
             let (events, _) = play(&introduction(None), format!("{before}{reply}").as_bytes(), 1 << 20);
-            let Some(HandshakeEvent::Refused(why)) = events.last() else { panic!("{reply}: {events:?}") };
+            let Some(GreetingEvent::Refused(why)) = events.last() else { panic!("{reply}: {events:?}") };
             assert!(why.contains(expected), "{reply}: {why}");
         }
         let (events, _) = play(&introduction(None), b"-ERR unknown command 'PING'\r\n", 1 << 20);
-        assert!(matches!(events.last(), Some(HandshakeEvent::Refused(_))));
+        assert!(matches!(events.last(), Some(GreetingEvent::Refused(_))));
     }
 }
