@@ -999,6 +999,7 @@ mod tests {
                     vec![min.to_string(), max.to_string()]
                 }
                 Kind::FileMode => vec!["0".into(), "777".into()],
+                Kind::Primary => vec!["no one".into()],
                 Kind::Choice(words) | Kind::Choices(words) => words.iter().map(|&word| word.into()).collect(),
                 _ => vec![row.default.into()],
             };

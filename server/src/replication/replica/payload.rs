@@ -112,7 +112,7 @@ fn position_of(mark: &[u8; MARK_BYTES], bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const MARK: [u8; MARK_BYTES] = *b"aab4567890aab4567890aab4567890aab4567890";
+    const MARK: [u8; MARK_BYTES] = *b"aab4567890aab456789XYZab4567890abcdefghi";
 
     #[test]
     fn lines_say_the_form() {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_end_is_found_however_the_bytes_are_cut() {
         // The content resembles the mark, and repeats its beginning before it.
-        let content = b"REDIS aab4567890aab4567890aab4567890aab456789 aaaaab4567890";
+        let content = b"REDIS aab4567890aab456789XYZab4567890abcdefgh aaaaab4567890";
         let marked = [&content[..], &MARK, b"*1 after"].concat();
         let counted = [&content[..], b"*1 after"].concat();
         for n in 1..marked.len() + 1 {

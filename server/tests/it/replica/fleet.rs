@@ -136,6 +136,8 @@ fn a_replica_of_a_real_primary_follows_it_through_broken_links() {
         for mode in ["disabled", "swapdb"] {
             let mut primary = Side::start(&program);
             ask(&mut primary.client, "CONFIG SET repl-diskless-sync-delay 0");
+            // A machine that is busy may keep the replica away for long.
+            ask(&mut primary.client, "CONFIG SET repl-backlog-size 64mb");
             let mut replica = Side::of(Server::start(&["--repl-diskless-load", mode]));
             let is_over = AtomicBool::new(false);
             thread::scope(|scope| {
