@@ -27,7 +27,7 @@ use crate::{
     disk::{Disk, DiskFile},
     intake::{Ticket, Writer},
     store::Aof,
-    stream::{ChangeStream, Cursor, Held},
+    stream::{ChangeStream, Cursor, Held, PieceKind},
 };
 
 /// When the file is synced.
@@ -362,12 +362,13 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         self.is_writing.store(false, Ordering::Relaxed);
     }
 
-    /// Writes everything published. Returns whether that was everything logged, or no more can be written.
-    pub fn is_all_written(&self) -> bool {
+    /// Writes everything published. Returns whether the file has everything up to a ticket, or no more can be
+    /// written.
+    pub fn is_written_up_to(&self, last: Ticket) -> bool {
         let mut held = self.stream.take();
         self.write(&mut held, Waiting::IsForThis);
-        let last = self.stream.intake().last_ticket();
-        self.has_failed() || held.merger.merged() == last && !held.consumer.has_unwritten()
+        let appended = held.consumer.open.as_ref().map_or(Ticket::MAX, |open| open.appended);
+        self.has_failed() || appended >= last
     }
 
     fn policy(&self) -> SyncPolicy {
@@ -466,7 +467,8 @@ impl<D: Disk, H: Host> AofFile<D, H> {
     }
 
     /// Merges and writes everything published, unless another thread does so at that moment or must. Threads
-    /// that serve sockets call this at the end of their turns. Returns whether more is written than before.
+    /// that serve sockets call this at the end of their turns. Returns whether more is written than before,
+    /// or in the stream for its subscribers.
     pub fn advance(&self) -> bool {
         if self.holds_back_reads() {
             self.poke_if_behind();
@@ -479,6 +481,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         self.stream.run(|held| {
             // It is set with the baton. A write to a file that is being synced waits for the sync.
             if self.is_syncing.load(Ordering::Relaxed) {
+                has_written |= held.merger.has_subscribers() && self.merge(held);
                 return ControlFlow::Break(());
             }
             has_written |= self.write(held, Waiting::IsForSyncer);
@@ -487,16 +490,30 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         has_written
     }
 
-    /// Merges and writes everything published. Returns whether more is written than before.
+    /// Merges everything published. Returns whether there was something.
+    fn merge(&self, held: &mut Held<FileState<D>>) -> bool {
+        let mut has_merged = false;
+        while held.merger.merge(self.stream.intake()) {
+            has_merged = true;
+        }
+        if let Some(open) = &held.consumer.open {
+            self.merged_bytes.store(held.merger.allocated_behind(&open.cursor), Ordering::Relaxed);
+        }
+        has_merged
+    }
+
+    /// Merges and writes everything published. Returns whether more is written than before, or in the stream
+    /// for its subscribers.
     fn write(&self, held: &mut Held<FileState<D>>, waiting: Waiting) -> bool {
         let Held { merger, consumer } = held;
         let Some(open) = &mut consumer.open else {
-            if !merger.has_subscribers() {
-                merger.discard(self.stream.intake());
+            if merger.has_subscribers() {
+                return self.merge(held);
             }
-            while merger.merge(self.stream.intake()) {}
+            merger.discard(self.stream.intake());
             return false;
         };
+        let end = merger.end();
         let before = self.written.load(Ordering::Relaxed);
         let mut can_go_on = self.prepare(&mut open.aof, waiting);
         loop {
@@ -510,7 +527,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
                 break;
             }
         }
-        self.written.load(Ordering::Relaxed) != before
+        self.written.load(Ordering::Relaxed) != before || merger.has_subscribers() && merger.end() != end
     }
 
     /// Writes or passes the next piece, unless the disk refuses it or another thread must do so.
@@ -519,7 +536,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         let Some(piece) = cursor.peek() else { return ControlFlow::Break(()) };
         let last = piece.last;
         if *skips_to_cut {
-            if piece.is_cut() {
+            if piece.kind == PieceKind::Cut {
                 *skips_to_cut = false;
                 // Replies wait for nothing before the cut any more.
                 *appended = last;
@@ -528,17 +545,20 @@ impl<D: Disk, H: Host> AofFile<D, H> {
             cursor.pass();
             return ControlFlow::Continue(());
         }
-        if !piece.is_cut() {
-            // A cut before this piece may have left the manifest in doubt.
-            if !self.prepare(aof, waiting) {
+        match piece.kind {
+            PieceKind::Units => {
+                // A cut before this piece may have left the manifest in doubt.
+                if !self.prepare(aof, waiting) {
+                    return ControlFlow::Break(());
+                }
+                self.append(aof, &piece.bytes, piece.ends())?;
+            }
+            PieceKind::ForFollowers | PieceKind::Mark => {}
+            PieceKind::Cut if waiting == Waiting::IsForThis => self.cut(aof),
+            PieceKind::Cut => {
+                self.host.wake_syncer();
                 return ControlFlow::Break(());
             }
-            self.append(aof, &piece.bytes, piece.ends())?;
-        } else if waiting == Waiting::IsForThis {
-            self.cut(aof);
-        } else {
-            self.host.wake_syncer();
-            return ControlFlow::Break(());
         }
         cursor.pass();
         *appended = last;

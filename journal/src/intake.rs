@@ -62,8 +62,12 @@ pub enum Kind {
         /// The database that is selected after the last command.
         last_db: u32,
     },
-    /// No commands: the stream is cut here.
+    /// Commands that only [followers](crate::follower) get, and no file.
+    ForFollowers,
+    /// No commands: the stream is cut here for the file.
     Cut,
+    /// No commands: a follower begins here.
+    Mark,
 }
 
 /// The header of a record in a batch: its ticket, length and databases.
@@ -75,13 +79,17 @@ struct Head {
 
 impl Head {
     const BYTES: usize = 24;
-    /// Stands in place of a database.
+    // These stand in place of a database.
     const CUT: u32 = u32::MAX;
+    const MARK: u32 = u32::MAX - 1;
+    const FOR_FOLLOWERS: u32 = u32::MAX - 2;
 
     fn write(&self, to: &mut [u8]) {
         let (first_db, last_db) = match self.kind {
             Kind::Commands { first_db, last_db } => (first_db, last_db),
-            Kind::Cut => (Self::CUT, Self::CUT),
+            Kind::ForFollowers => (Self::FOR_FOLLOWERS, 0),
+            Kind::Cut => (Self::CUT, 0),
+            Kind::Mark => (Self::MARK, 0),
         };
         to[..8].copy_from_slice(&self.ticket.to_le_bytes());
         to[8..16].copy_from_slice(&(self.n_bytes as u64).to_le_bytes());
@@ -93,7 +101,9 @@ impl Head {
         let number = |at: usize| u64::from_le_bytes(from[at..at + 8].try_into().expect("eight bytes"));
         let database = |at: usize| u32::from_le_bytes(from[at..at + 4].try_into().expect("four bytes"));
         let kind = match (database(16), database(20)) {
+            (Self::FOR_FOLLOWERS, _) => Kind::ForFollowers,
             (Self::CUT, _) => Kind::Cut,
+            (Self::MARK, _) => Kind::Mark,
             (first_db, last_db) => Kind::Commands { first_db, last_db },
         };
         Self { ticket: number(0), n_bytes: number(8) as usize, kind }
@@ -222,6 +232,10 @@ pub enum Merged {
     Enough,
     /// The next record is a cut.
     UpToCut,
+    /// The next record is a mark.
+    UpToMark,
+    /// The next record is for followers only.
+    UpToOthers,
     /// The next record is long: the caller takes it with its batch, without a copy.
     UpToLong,
 }
@@ -245,8 +259,9 @@ impl Pen {
     /// Merges published records in the order of their tickets.
     ///
     /// It ends when the next record is not published, or when `go_on` returns false. `go_on` is called after
-    /// each record with the record's length in bytes. The merge also stops before a cut. It stops before a
-    /// [long](Self::take_long) record too, but after the selection of its database.
+    /// each record with the record's length in bytes. The merge also stops before a cut, a mark and a record
+    /// for followers. It stops before a [long](Self::take_long) record too, but after the selection of its
+    /// database.
     pub fn merge(
         &mut self,
         intake: &Intake,
@@ -255,7 +270,12 @@ impl Pen {
     ) -> Merged {
         loop {
             let Some((lane, head)) = self.find(intake) else { return Merged::All };
-            let Kind::Commands { first_db, last_db } = head.kind else { return Merged::UpToCut };
+            let (first_db, last_db) = match head.kind {
+                Kind::Commands { first_db, last_db } => (first_db, last_db),
+                Kind::ForFollowers => return Merged::UpToOthers,
+                Kind::Cut => return Merged::UpToCut,
+                Kind::Mark => return Merged::UpToMark,
+            };
             let is_long = head.n_bytes >= LONG_BYTES;
             if self.db != Some(first_db) {
                 to.select(first_db);
@@ -278,15 +298,28 @@ impl Pen {
         }
     }
 
-    /// Passes the cut at which [`merge`](Self::merge) has stopped.
+    /// Passes the cut or the mark at which [`merge`](Self::merge) has stopped.
     ///
     /// # Panics
-    /// If the next record is not a cut.
+    /// If the next record is neither.
     pub fn pass_cut(&mut self, intake: &Intake) {
         let (lane, head) = self.find(intake).expect("the cut was seen");
-        assert_eq!(head.kind, Kind::Cut, "what comes next is a cut");
+        assert!(matches!(head.kind, Kind::Cut | Kind::Mark), "the next record has no commands");
         self.pass(intake, lane, &head);
         self.db = None;
+    }
+
+    /// Merges the records for followers at which [`merge`](Self::merge) has stopped, up to one of another
+    /// kind.
+    pub fn merge_others(&mut self, intake: &Intake, to: &mut impl Sink) {
+        while let Some((lane, head)) = self.find(intake)
+            && head.kind == Kind::ForFollowers
+        {
+            let open = &self.lanes[lane];
+            let start = open.at + Head::BYTES;
+            to.append(&open.batch[start..start + head.n_bytes]);
+            self.pass(intake, lane, &head);
+        }
     }
 
     /// Takes the long record at which [`merge`](Self::merge) has stopped, in its batch. Returns it with the
@@ -296,7 +329,7 @@ impl Pen {
     /// If there is no next record, or it is a cut.
     pub fn take_long(&mut self, intake: &Intake) -> (Bytes, usize) {
         let (lane, head) = self.find(intake).expect("the record was seen");
-        let Kind::Commands { last_db, .. } = head.kind else { panic!("what comes next is a cut") };
+        let Kind::Commands { last_db, .. } = head.kind else { panic!("the next record is long") };
         let open = &mut self.lanes[lane];
         let record = open.at + Head::BYTES..open.at + Head::BYTES + head.n_bytes;
         assert_eq!(record.end, open.batch.len(), "nothing is added after a long record");

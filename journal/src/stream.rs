@@ -15,7 +15,10 @@
 
 use std::{
     ops::ControlFlow,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use braid_protocol::request::write_words;
@@ -23,6 +26,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     baton::{Baton, Guard},
+    follower::Follower,
+    history::History,
     intake::{Intake, Kind, Merged, Pen, Sink, Ticket, Writer},
 };
 
@@ -39,9 +44,24 @@ const ROOM_BYTES: usize = 16 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lsn(pub u64);
 
+/// The contents of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceKind {
+    /// Commands of whole units.
+    Units,
+    /// Commands of whole units that no file gets.
+    ForFollowers,
+    /// Nothing. The stream is cut here: a base of the file has everything before.
+    Cut,
+    /// Nothing. The snapshot of a follower has everything before.
+    Mark,
+}
+
 /// Adjacent records of the stream, or a cut.
 #[derive(Debug)]
 pub struct Piece {
+    /// Its contents.
+    pub kind: PieceKind,
     /// Its place in the stream.
     pub start: Lsn,
     /// The ticket of its last record.
@@ -75,11 +95,6 @@ impl Piece {
         }
     }
 
-    /// Whether the stream is cut here: a snapshot has everything before it.
-    pub fn is_cut(&self) -> bool {
-        self.ends().is_empty()
-    }
-
     /// The place after it.
     pub fn end(&self) -> Lsn {
         Lsn(self.start.0 + self.bytes.len() as u64)
@@ -104,7 +119,7 @@ impl Drop for Link {
 }
 
 /// The place of a consumer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cursor {
     at: Arc<Link>,
     lsn: Lsn,
@@ -142,10 +157,25 @@ pub struct Merger {
     allocated_bytes: u64,
     room: Room,
     subscribed: Arc<()>,
+    /// The last bytes, for followers that come back.
+    history: Option<History>,
+    published: Arc<Published>,
 }
 
+/// The end of the stream, as any thread sees it.
+#[derive(Debug, Default)]
+struct Published {
+    merged: AtomicU64,
+    end: AtomicU64,
+    /// The place of the history's first byte, and its length. It is kept if the length is not this.
+    history: [AtomicU64; 2],
+}
+
+/// Stands for the length of a history that is not kept.
+const NOT_KEPT: u64 = u64::MAX;
+
 impl Merger {
-    fn new(intake: &Intake) -> Self {
+    fn new(intake: &Intake, published: Arc<Published>) -> Self {
         Self {
             pen: Pen::new(intake),
             tail: Arc::default(),
@@ -153,6 +183,8 @@ impl Merger {
             allocated_bytes: 0,
             room: Room::default(),
             subscribed: Arc::new(()),
+            history: None,
+            published,
         }
     }
 
@@ -176,9 +208,38 @@ impl Merger {
         }
     }
 
-    /// Whether there is a consumer that has subscribed.
+    fn subscribe(&self) -> Cursor {
+        Cursor { _subscribed: Some(Arc::clone(&self.subscribed)), ..self.cursor() }
+    }
+
+    /// Whether there is a consumer that has subscribed, or a history.
     pub fn has_subscribers(&self) -> bool {
-        Arc::strong_count(&self.subscribed) > 1
+        self.history.is_some() || Arc::strong_count(&self.subscribed) > 1
+    }
+
+    /// The last bytes of the stream, if they are kept.
+    pub fn history(&self) -> Option<&History> {
+        self.history.as_ref()
+    }
+
+    /// Keeps the last `n_bytes` of the stream from now on, or this many of those that are kept already.
+    pub fn keep_history(&mut self, n_bytes: u64) {
+        let end = self.lsn;
+        self.history.get_or_insert_with(|| History::from(end)).limit(n_bytes);
+        self.publish_history();
+    }
+
+    /// Keeps no bytes of the stream any more.
+    pub fn end_history(&mut self) {
+        self.history = None;
+        self.publish_history();
+    }
+
+    fn publish_history(&self) {
+        let history = self.history.as_ref();
+        let (first, n_bytes) = history.map_or((0, NOT_KEPT), |kept| (kept.first().0, kept.n_bytes()));
+        self.published.history[0].store(first, Ordering::Relaxed);
+        self.published.history[1].store(n_bytes, Ordering::Relaxed);
     }
 
     /// The memory of the pieces that a cursor has not passed, in bytes.
@@ -196,19 +257,30 @@ impl Merger {
         });
         if let Some((bytes, ends)) = self.room.take() {
             let n_allocated = bytes.len();
-            self.push(bytes, ends, n_allocated);
+            self.push(PieceKind::Units, bytes, ends, n_allocated);
             return true;
         }
         match merged {
             Merged::All | Merged::Enough => return false,
             Merged::UpToCut => {
                 self.pen.pass_cut(intake);
-                self.push(Bytes::new(), Ends::of(&[]), 0);
+                self.push(PieceKind::Cut, Bytes::new(), Ends::of(&[]), 0);
+            }
+            Merged::UpToMark => {
+                self.pen.pass_cut(intake);
+                self.push(PieceKind::Mark, Bytes::new(), Ends::of(&[]), 0);
+            }
+            Merged::UpToOthers => {
+                self.pen.merge_others(intake, &mut self.room);
+                if let Some((bytes, ends)) = self.room.take() {
+                    let n_allocated = bytes.len();
+                    self.push(PieceKind::ForFollowers, bytes, ends, n_allocated);
+                }
             }
             Merged::UpToLong => {
                 let (bytes, n_allocated) = self.pen.take_long(intake);
                 let ends = Ends::One(bytes.len());
-                self.push(bytes, ends, n_allocated);
+                self.push(PieceKind::Units, bytes, ends, n_allocated);
             }
         }
         true
@@ -219,11 +291,16 @@ impl Merger {
         self.pen.discard(intake);
     }
 
-    fn push(&mut self, bytes: Bytes, ends: Ends, n_allocated: usize) {
+    fn push(&mut self, kind: PieceKind, bytes: Bytes, ends: Ends, n_allocated: usize) {
+        if let Some(history) = &mut self.history {
+            history.add(&bytes);
+            self.publish_history();
+        }
         let n_of_ends = if let Ends::Any(ends) = &ends { size_of_val(&**ends) } else { 0 };
         let n_bytes_beside = size_of::<Link>() + n_of_ends;
         self.allocated_bytes += (n_allocated + n_bytes_beside) as u64;
         let piece = Piece {
+            kind,
             start: self.lsn,
             last: self.pen.merged(),
             bytes,
@@ -235,6 +312,9 @@ impl Merger {
         let added = self.tail.next.set((piece, Arc::clone(&after)));
         added.expect("only the thread with the baton adds pieces");
         self.tail = after;
+        self.published.end.store(self.lsn.0, Ordering::Relaxed);
+        // Release pairs with the Acquire of `merged_end`: whoever sees this ticket sees an end after it.
+        self.published.merged.store(self.pen.merged(), Ordering::Release);
     }
 }
 
@@ -294,6 +374,7 @@ pub struct Held<C> {
 /// The records of all threads in one order.
 pub struct ChangeStream<C> {
     intake: Intake,
+    published: Arc<Published>,
     held: Baton<Held<C>>,
 }
 
@@ -301,8 +382,17 @@ impl<C> ChangeStream<C> {
     /// The stream of `n_threads` threads, with the consumer that stands beside its merger.
     pub fn new(n_threads: usize, consumer: C) -> Self {
         let intake = Intake::new(n_threads);
-        let merger = Merger::new(&intake);
-        Self { intake, held: Baton::new(Held { merger, consumer }) }
+        let published = Arc::<Published>::default();
+        published.history[1].store(NOT_KEPT, Ordering::Relaxed);
+        let merger = Merger::new(&intake, Arc::clone(&published));
+        Self { intake, published, held: Baton::new(Held { merger, consumer }) }
+    }
+
+    /// The last ticket that is in the stream, and a place after it.
+    pub fn merged_end(&self) -> (Ticket, Lsn) {
+        // Acquire pairs with the Release of `Merger::push`.
+        let merged = self.published.merged.load(Ordering::Acquire);
+        (merged, Lsn(self.published.end.load(Ordering::Relaxed)))
     }
 
     /// The side of the stream that receives records.
@@ -310,14 +400,27 @@ impl<C> ChangeStream<C> {
         &self.intake
     }
 
+    /// The place of the first byte of the history, and its length in bytes, at about this moment; none if it
+    /// is not kept.
+    pub fn history(&self) -> Option<(Lsn, u64)> {
+        let [first, n_bytes] = self.published.history.each_ref().map(|number| number.load(Ordering::Relaxed));
+        (n_bytes != NOT_KEPT).then_some((Lsn(first), n_bytes))
+    }
+
     /// Adds a record to a thread's batch and returns its ticket. The shards that it is about are held.
     pub fn add(&self, writer: &mut Writer, build: impl FnOnce(&mut Vec<u8>) -> Kind) -> Ticket {
         writer.add(&self.intake, build)
     }
 
-    /// Cuts the stream after all records so far. All shards are held.
+    /// Cuts the stream for the file after all records so far. All shards are held.
     pub fn add_cut(&self, writer: &mut Writer) {
         writer.add(&self.intake, |_| Kind::Cut);
+    }
+
+    /// Marks the place after all records so far, where a follower begins. All shards are held. Returns the
+    /// mark's ticket.
+    pub fn add_mark(&self, writer: &mut Writer) -> Ticket {
+        writer.add(&self.intake, |_| Kind::Mark)
     }
 
     /// Hands a thread's batch over to the merger. The caller must [run](Self::run) after that, or have
@@ -341,7 +444,14 @@ impl<C> ChangeStream<C> {
     /// tells the consumer where to begin.
     pub fn subscribe(&self) -> Cursor {
         let held = self.take();
-        Cursor { _subscribed: Some(Arc::clone(&held.merger.subscribed)), ..held.merger.cursor() }
+        held.merger.subscribe()
+    }
+
+    /// Continues to consume the stream at a place in its [history](Merger::history), unless that is not kept.
+    pub fn resume(&self, from: Lsn) -> Option<Follower> {
+        let held = self.take();
+        let before = held.merger.history.as_ref()?.since(from)?;
+        Some(Follower::resumed(before, held.merger.merged(), held.merger.subscribe()))
     }
 }
 

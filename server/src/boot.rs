@@ -24,6 +24,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use braid_journal::disk::Folder;
 use braid_storage::{
+    entry::time::Millis,
     keyspace::Keyspace,
     sync::coordinator::{Engine, Weight, Worker},
     table::hash::{HashTags, Router},
@@ -52,6 +53,10 @@ use crate::{
     persist::{self, litter},
     process::{descriptors::room_for_clients, oom_score, processors},
     random,
+    replication::{
+        Replication,
+        replica::{link::run_link, role::ReplicaRole},
+    },
     saving::{FoundAof, Then, replay, run_logger, run_saver},
     scripting::{functions::Functions, scripts::Scripts},
     shared::{
@@ -93,8 +98,20 @@ pub fn check(config: &Config) -> Result<(), String> {
     command::users_at_start(config, &TABLE)?;
     listening::check(config)?;
     processors::check(config)?;
+    check_link(config)?;
     enter_dir(config)?;
     certificates(config).map(|_| ())
+}
+
+/// Refuses a link to a primary that would have to use TLS.
+fn check_link(config: &Config) -> Result<(), String> {
+    match &config.replicaof {
+        Some(primary) if config.tls_replication => Err(format!(
+            "'replicaof' names the primary {primary} and 'tls-replication' is 'yes': the link to a primary cannot use TLS yet. \
+             Remove one of them"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Changes to the folder of the data, where relative file names begin.
@@ -127,6 +144,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     name_disabled(&users);
     adjust_oom_score(&config);
     fit_to_descriptors(&mut config)?;
+    check_link(&config)?;
     enter_dir(&config)?;
     let tls = certificates(&config)?;
     let listeners = bind_all(&config)?;
@@ -155,7 +173,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
         Some(source) => source.begin(server),
         None => log_ready(&kinds),
     }
-    let log_parker = parkers.pop().expect("the last one is the log's");
+    let link_parker = parkers.pop().expect("the last one is the link's");
+    let log_parker = parkers.pop().expect("the one before is the log's");
     // This precedes the first client, which could see the previous title or set its own.
     server.show_title();
     server.memory.begin(resident_bytes());
@@ -172,6 +191,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let saver = server.threads.len() - 1;
     threads.push(spawn_aside(server, "saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
     threads.push(spawn_aside(server, "log".to_owned(), move || run_logger(server, &log_parker))?);
+    let link = saver - 1;
+    threads.push(spawn_aside(server, "link".to_owned(), move || run_link(server, link, &link_parker))?);
     begin_to_serve(server, io_threads, &mut threads)?;
     if !is_loading {
         tell(supervisor, Notice::Ready, "Ready to accept connections");
@@ -556,10 +577,15 @@ impl Source {
     }
 }
 
+/// The time by which a key must have expired to be left out. A replica keeps all: its primary removes them.
+fn load_as_of(server: &Server) -> Millis {
+    if server.replica.is_on() { Millis(0) } else { server.clock.now() }
+}
+
 /// Loads a snapshot.
 fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path) -> Result<(), String> {
     let began = Instant::now();
-    let mut loaded = match persist::load(server, path, server.clock.now()) {
+    let mut loaded = match persist::load(server, path, load_as_of(server)) {
         Ok(loaded) => loaded,
         // The server is stopping, so its work does not matter any more.
         Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
@@ -640,7 +666,8 @@ fn n_heavy_threads() -> usize {
 /// Makes the shared state of all threads, and the polls of those that have one: I/O threads, and the saver.
 fn peers(config: &Config, n_heavy: usize) -> io::Result<(Vec<CachePadded<Peer>>, Vec<Poll>)> {
     let (mut peers, mut polls) = (Vec::new(), Vec::new());
-    let saver = config.io_threads + n_heavy;
+    // The link to a primary comes before the saver.
+    let saver = config.io_threads + n_heavy + 1;
     for index in 0..=saver {
         let poll = Poll::new()?;
         let stats = ThreadStats::new(TABLE.all().len());
@@ -678,16 +705,17 @@ pub fn build(
     let command_log = CommandLog::new(peers.len());
     let hot_keys = HotKeys::new(peers.len());
     let clock = Clock::start();
-    let log_parker = Parker::new();
+    let (log_parker, link_parker) = (Parker::new(), Parker::new());
+    let replica = ReplicaRole::new(&config, link_parker.unparker().clone());
     let latency_monitor = Arc::new(LatencyMonitor::default());
     let durability =
         Durability::new(peers.len(), log_parker.unparker().clone(), Arc::clone(&latency_monitor));
     durability.configure(&config);
     let memory = Memory::default();
-    memory.set_limit(config.maxmemory);
     let server: &'static Server = Box::leak(Box::new(Server {
         durability,
         log_folder: log_folder(&config),
+        replication: Replication::new(),
         saves: Saves::new(clock.unix_seconds()),
         clock,
         engine: Engine::new(shards),
@@ -710,6 +738,7 @@ pub fn build(
         attention: CachePadded::default(),
         pause: Pause::default(),
         loading: Loading::default(),
+        replica,
         memory,
         limiting_clients: Mutex::default(),
         leaving_bytes: AtomicU64::new(0),
@@ -730,6 +759,12 @@ pub fn build(
         started: Instant::now(),
     }));
     server.time_each(times_each);
+    server.memory.set_limit(server.memory_limit(&server.config.load()));
+    if server.replica.is_on() {
+        server.attention.raise();
+        server.settle_expiry();
+    }
     parkers.push(log_parker);
+    parkers.push(link_parker);
     Ok((server, polls, parkers))
 }

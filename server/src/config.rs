@@ -29,9 +29,9 @@ pub use self::launch::{AofOrder, AofWork, ConvertOrder, Host, Launch, launch};
 pub use self::rewrite::{Appended, SameUser};
 pub use self::settings::{
     Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
-    BindHost, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
-    OutputLimit, OutputLimits, RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
-    SyslogFacility, UserLine,
+    BindHost, DisklessLoad, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy,
+    OomScoreAdj, OutputLimit, OutputLimits, PrimaryAddress, RdbWriteFormat, RenamedCommand, SavePoint,
+    ShutdownOptions, Supervised, SyslogFacility, UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
 pub use self::words::{quote, split};

@@ -37,6 +37,9 @@ pub mod run;
 pub mod net;
 pub mod saving;
 
+/// Copies of one server's data on others. Its parts lie on several layers.
+pub mod replication;
+
 pub mod status;
 
 pub mod boot;

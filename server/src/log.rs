@@ -307,6 +307,12 @@ macro_rules! warning_later {
     ($($arg:tt)*) => { $crate::log::line_later($crate::log::Level::Warning, format_args!($($arg)*)) };
 }
 
+/// Logs a message once no shard is held. It may be called under a hold.
+#[macro_export]
+macro_rules! notice_later {
+    ($($arg:tt)*) => { $crate::log::line_later($crate::log::Level::Notice, format_args!($($arg)*)) };
+}
+
 /// Logs details once no shard is held. It may be called under a hold.
 #[macro_export]
 macro_rules! verbose_later {

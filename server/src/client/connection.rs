@@ -9,10 +9,12 @@ use std::{
 use braid_journal::intake::Ticket;
 use braid_protocol::{reply::Resp, request::RequestParser};
 use braid_storage::{memory::reclaim, sync::executor::Node};
+use bytes::Bytes;
 
 use crate::{
     client::{footprint::Part, held_back::HeldBack, node::Job, record::ClientRecord, state::ConnectionState},
     notify::pushed::{Given, Shareable},
+    replication::replica_link::ReplicaLink,
     sockets::{stream::Stream, tls::Ciphertext},
     telemetry::split::Split,
 };
@@ -68,6 +70,8 @@ pub struct Connection {
     pub held_back: Option<HeldBack>,
     /// The data that other threads see.
     pub record: Arc<ClientRecord>,
+    /// What it sends if it is a replica.
+    pub link: Option<Box<ReplicaLink>>,
     /// The division of its time, if requested, while something of it is under way.
     pub split: Option<Box<Split>>,
     /// The time at which the backlog exceeded its soft limit, in milliseconds of uptime.
@@ -327,6 +331,8 @@ pub enum BacklogPiece {
     Own(Vec<u8>),
     /// Shared with other connections.
     Shared(Arc<[u8]>),
+    /// Shared with the change stream.
+    Stream(Bytes),
 }
 
 impl BacklogPiece {
@@ -345,6 +351,7 @@ impl std::ops::Deref for BacklogPiece {
         match self {
             BacklogPiece::Own(bytes) => bytes,
             BacklogPiece::Shared(bytes) => bytes,
+            BacklogPiece::Stream(bytes) => bytes,
         }
     }
 }

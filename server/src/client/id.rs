@@ -18,6 +18,14 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// The IP address, if it has one.
+    pub fn ip(&self) -> Option<String> {
+        match self {
+            Endpoint::Inet(address) => Some(address.ip().to_string()),
+            Endpoint::Unix(_) => None,
+        }
+    }
+
     /// Whether the peer is local or remote.
     pub fn asker(&self) -> Asker {
         match self {

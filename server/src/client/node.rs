@@ -122,6 +122,11 @@ pub enum LogCut {
     Made,
     /// The log begins, with this file.
     Begun(Option<Box<Aof<LogFolder>>>),
+    /// The stream is marked: replicas that get the snapshot get later records.
+    Marked {
+        /// The mark's ticket.
+        mark: intake::Ticket,
+    },
 }
 
 impl Cut {

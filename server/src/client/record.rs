@@ -31,6 +31,8 @@ pub enum Listens {
     ToCommands = 2,
     /// Changes to keys (CLIENT TRACKING).
     ToChanges = 4,
+    /// The change stream (PSYNC).
+    ToStream = 8,
 }
 
 /// The data about a client that other threads may see.
@@ -93,6 +95,8 @@ pub struct ClientRecord {
     pub waiting: ArcSwapOption<Parked>,
     /// The state of its WAIT or WAITAOF, as a number of [`SyncWait`]. CLIENT UNBLOCK may end it.
     sync_wait: AtomicU8,
+    /// Whether it is this server's own connection to its primary.
+    pub is_primary: AtomicBool,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
@@ -133,6 +137,8 @@ pub enum SyncWait {
     TimesOut,
     /// CLIENT UNBLOCK ends the wait with an error.
     Fails,
+    /// A change of the server's role ends the wait with an error, and the connection.
+    RoleChanged,
 }
 
 /// The identity of a client's user.
@@ -146,7 +152,8 @@ pub struct Identity {
 
 impl SyncWait {
     fn of(number: u8) -> Self {
-        let all = [SyncWait::None, SyncWait::UnderWay, SyncWait::TimesOut, SyncWait::Fails];
+        let all =
+            [SyncWait::None, SyncWait::UnderWay, SyncWait::TimesOut, SyncWait::Fails, SyncWait::RoleChanged];
         all.into_iter().find(|&wait| wait as u8 == number).expect("it is stored as one of these")
     }
 }
@@ -196,6 +203,7 @@ impl ClientRecord {
             blocked: AtomicBool::new(false),
             waiting: ArcSwapOption::empty(),
             sync_wait: AtomicU8::new(SyncWait::None as u8),
+            is_primary: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             killed: AtomicBool::new(false),
@@ -238,10 +246,10 @@ impl ClientRecord {
         self.sync_wait.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether CLIENT UNBLOCK ends its wait.
+    /// Whether another client or the server ends its wait.
     pub fn is_sync_wait_over(&self) -> bool {
         let wait = SyncWait::of(self.sync_wait.load(Ordering::Relaxed));
-        matches!(wait, SyncWait::TimesOut | SyncWait::Fails)
+        matches!(wait, SyncWait::TimesOut | SyncWait::Fails | SyncWait::RoleChanged)
     }
 
     /// Counts `n_bytes` read from it.
@@ -312,7 +320,7 @@ impl ClientRecord {
 
     /// Whether it may be silent for long because it only listens.
     pub fn only_listens(&self) -> bool {
-        self.listens(Listens::ToTopics) || self.listens(Listens::ToCommands)
+        [Listens::ToTopics, Listens::ToCommands, Listens::ToStream].into_iter().any(|kind| self.listens(kind))
     }
 
     /// Whether it receives notifications. Its thread knows listeners by this.

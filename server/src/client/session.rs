@@ -18,6 +18,7 @@ use crate::{
         watches::Watches,
     },
     notify::{subscriptions::TopicKind, tracking_table::Tracking},
+    replication::{replica_link::ReplicaLink, replicas::Replica},
 };
 
 /// One client's state.
@@ -75,6 +76,10 @@ pub struct Session {
     pub failed_auths: u32,
     /// The result of starting the append-only file that its next command requests.
     pub log_begun: Option<LogBegun>,
+    /// The replica that it is, if it says so.
+    pub replica: Option<Arc<Replica>>,
+    /// What its connection sends from now on.
+    pub link: Option<Box<ReplicaLink>>,
 }
 
 /// The result of starting an append-only file for CONFIG SET.
@@ -89,6 +94,8 @@ pub enum LogBegun {
 /// A command's request to its connection's thread. Each later variant includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionRequest {
+    /// Send what its `link` has from now on. Later requests include that, too.
+    Follow,
     /// Wait, before the next command, until the queues that it `floods` have emptied.
     AwaitRoom,
     /// Read earlier notifications before the reply is written. Each is put before or after the reply.
@@ -136,9 +143,9 @@ pub enum SyncAnswer {
 }
 
 impl AwaitSync {
-    /// Whether the writes have reached the requested copies. No replica ever has them.
-    pub fn is_over(self, is_synced: bool) -> bool {
-        (is_synced || !self.is_local) && self.n_replicas == 0
+    /// Whether the writes have reached the requested copies.
+    pub fn is_over(self, is_synced: bool, n_replicas: u64) -> bool {
+        (is_synced || !self.is_local) && n_replicas >= self.n_replicas
     }
 }
 
@@ -161,6 +168,8 @@ pub enum SaveOrder {
     Reload(Reloading),
     /// DEBUG LOADAOF: the append-only file is loaded again.
     LoadLog,
+    /// A replica has copied its primary's data: the append-only file begins anew from it.
+    RewriteCopied,
     /// CONFIG SET appendonly yes: the file is started. Then the command runs, and finds the result in its
     /// session.
     BeginLog,
@@ -296,6 +305,8 @@ impl Session {
             floods: Cell::new(0),
             failed_auths: 0,
             log_begun: None,
+            replica: None,
+            link: None,
         }
     }
 

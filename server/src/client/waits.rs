@@ -131,6 +131,8 @@ pub enum WaitEnd {
     Unblocked,
     /// It is time to look again: the command runs anew.
     LooksAgain,
+    /// The server has become a replica, or that of another primary.
+    RoleChanged,
     /// The client has left.
     Left,
 }

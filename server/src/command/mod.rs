@@ -21,6 +21,7 @@ use braid_storage::entry::db::Db;
 use crate::{access::User, catalog::Words, config::RenamedCommand};
 use table::renames::CalledNames;
 
+pub(crate) use admin::replication::name_of as name_of_replica;
 pub(crate) use admin::{
     config_command::turns_log_on,
     saving::{NOT_LOGGED, write_synced},
@@ -30,7 +31,7 @@ pub use connections::acl::users_at_start;
 pub(crate) use connections::acl::{
     count_denial, entry_of, error_in_script, error_in_transaction, note_denial, note_refused_certificate,
 };
-pub(crate) use connections::client::{UNBLOCKED, describe as describe_client};
+pub(crate) use connections::client::{ROLE_CHANGED, UNBLOCKED, describe as describe_client};
 pub(crate) use connections::handshake::rest_after;
 pub(crate) use families::libraries::{add_libraries, replace_libraries};
 pub(crate) use families::pubsub::{is_confined, joins_or_leaves_events, leave_channel, subscribed_routes};

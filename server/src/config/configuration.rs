@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::directive::{Directive, DirectiveFlags, Meaning};
 use super::directives::{DIRECTIVES, Settings, find, place_of};
 use super::file::FatalConfigError;
-use super::settings::{Access, UserLine};
+use super::settings::{Access, PrimaryAddress, UserLine};
 use super::value::{Reason, Value};
 
 /// A matcher of texts: glob pattern first, text second.
@@ -270,6 +270,14 @@ impl Config {
         self.apply(place);
     }
 
+    /// Replaces the primary, as REPLICAOF does.
+    pub fn set_primary(&mut self, primary: Option<PrimaryAddress>) {
+        let place = place_of("replicaof");
+        self.values[place] =
+            Arc::new(Value::Primary(primary.map(|PrimaryAddress { host, port }| (host, port))));
+        self.apply(place);
+    }
+
     /// Returns a sentence for each directive that is set but has no effect.
     ///
     /// The server log shows them at the start.
@@ -361,8 +369,8 @@ pub(super) mod tests {
         };
         assert_eq!(set_and_check(&[("activedefrag", "yes"), ("maxclients", "5")]), Ok(()));
         assert_eq!(set_and_check(&[("activedefrag", "no")]), Ok(()));
-        let refused = set_and_check(&[("maxclients", "5"), ("min-replicas-to-write", "1")]);
-        assert!(refused.unwrap_err().ends_with("replication is not supported yet"));
+        let refused = set_and_check(&[("maxclients", "5"), ("import-mode", "yes")]);
+        assert!(refused.unwrap_err().ends_with("keys that expire during an import cannot be kept"));
     }
 
     #[test]

@@ -15,8 +15,9 @@ use std::time::Duration;
 use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line, memory, row, text, yes_no};
 use super::settings::{
     Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
-    KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj, OutputLimits,
-    RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions, Supervised, SyslogFacility, UserLine, Word,
+    DisklessLoad, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
+    OutputLimits, PrimaryAddress, RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
+    SyslogFacility, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -27,7 +28,11 @@ pub const REDIS_VERSION: &str = "7.4.0";
 
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
-const NO_REPLICATION: &str = "replication is not supported yet";
+const NO_REPLICATION: &str = "the server cannot be a replica yet";
+const ONE_CHANNEL: &str = "a replica gets its copy and the stream on one connection";
+const SENDS_AT_ONCE: &str = "what a replica gets is sent at once";
+const NO_COMPRESSION: &str = "what a replica gets is not compressed";
+const NO_MPTCP: &str = "connections use TCP alone";
 const NO_CLUSTER: &str = "Redis Cluster is not supported yet";
 const NO_OUTGOING: &str = "the server connects to no other server";
 const NO_DEFRAG: &str = "the allocator cannot move values together";
@@ -377,9 +382,9 @@ directives! {
     text("proc-title-template", "{title} {listen-addr} {server-mode}").rule(title_template) =>
         /// Template of the process's title.
         live proc_title_template: Vec<u8> = bytes;
-    integer("shutdown-timeout", 0, INT, "10").idle(NO_REPLICATION) =>
+    integer("shutdown-timeout", 0, INT, "10") =>
         /// Time that SHUTDOWN waits for replicas.
-        reserved shutdown_timeout: Duration = seconds;
+        live shutdown_timeout: Duration = seconds;
     row("shutdown-on-sigint", Kind::Choices(ShutdownOptions::WORDS), "default").rule(save_or_nosave) =>
         /// Options of the SHUTDOWN that SIGINT causes.
         live shutdown_on_sigint: ShutdownOptions = shutdown_options;
@@ -499,38 +504,76 @@ directives! {
         /// Whether files that a rewrite has made superfluous are kept.
         live aof_disable_auto_gc: bool = Value::yes;
     // Replication.
-    row("replicaof", Kind::Primary, "").alias("slaveof").immutable().never_without(NO_REPLICATION);
-    text("masterauth", "").alias("primaryauth").sensitive().idle(NO_REPLICATION);
-    text("masteruser", "").alias("primaryuser").sensitive().idle(NO_REPLICATION);
-    yes_no("replica-serve-stale-data", "yes").alias("slave-serve-stale-data").idle(NO_REPLICATION);
-    yes_no("replica-read-only", "yes").alias("slave-read-only").idle(NO_REPLICATION);
-    yes_no("replica-ignore-maxmemory", "yes").alias("slave-ignore-maxmemory").idle(NO_REPLICATION);
-    yes_no("replica-ignore-disk-write-errors", "no").idle(NO_REPLICATION);
-    yes_no("replica-lazy-flush", "no").alias("slave-lazy-flush").idle(NO_REPLICATION);
-    integer("replica-priority", 0, INT, "100").alias("slave-priority").idle(NO_REPLICATION);
-    yes_no("replica-announced", "yes").idle(NO_REPLICATION);
-    text("replica-announce-ip", "").alias("slave-announce-ip").idle(NO_REPLICATION);
-    integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port").idle(NO_REPLICATION);
-    integer("min-replicas-to-write", 0, INT, "0")
-        .alias("min-slaves-to-write")
-        .never_without(NO_REPLICATION);
-    integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag").idle(NO_REPLICATION);
+    row("replicaof", Kind::Primary, "").alias("slaveof").immutable() =>
+        /// The server whose data this one copies; `None` for a server that is no replica.
+        live replicaof: Option<PrimaryAddress> = Value::primary;
+    text("masterauth", "").alias("primaryauth").sensitive() =>
+        /// The password that a replica gives to its primary; `None` gives none.
+        live masterauth: Option<Vec<u8>> = Value::nonempty;
+    text("masteruser", "").alias("primaryuser").sensitive() =>
+        /// The user as whom a replica logs in; `None` is the default user.
+        live masteruser: Option<Vec<u8>> = Value::nonempty;
+    yes_no("replica-serve-stale-data", "yes").alias("slave-serve-stale-data") =>
+        /// Whether a replica answers commands while its link to the primary is down.
+        live replica_serve_stale_data: bool = Value::yes;
+    yes_no("replica-read-only", "yes").alias("slave-read-only") =>
+        /// Whether a replica refuses the writes of clients.
+        live replica_read_only: bool = Value::yes;
+    yes_no("replica-ignore-maxmemory", "yes").alias("slave-ignore-maxmemory") =>
+        /// Whether `maxmemory` has no effect on a replica.
+        live replica_ignore_maxmemory: bool = Value::yes;
+    yes_no("replica-ignore-disk-write-errors", "no").idle("a replica applies its primary's writes in any case");
+    yes_no("replica-lazy-flush", "no").alias("slave-lazy-flush").idle(FREES_LARGE);
+    integer("replica-priority", 0, INT, "100").alias("slave-priority") =>
+        /// The order in which Sentinel promotes replicas; it never promotes one with 0.
+        live replica_priority: u32 = Value::number;
+    yes_no("replica-announced", "yes") =>
+        /// Whether Sentinel lists this replica.
+        live replica_announced: bool = Value::yes;
+    text("replica-announce-ip", "").alias("slave-announce-ip") =>
+        /// The address that a replica names to its primary; `None` leaves it to the connection.
+        live replica_announce_ip: Option<Vec<u8>> = Value::nonempty;
+    integer("replica-announce-port", 0, PORT, "0").alias("slave-announce-port") =>
+        /// The port that a replica names to its primary; `None` is the one on which it listens.
+        live replica_announce_port: Option<u16> = Value::nonzero;
+    integer("min-replicas-to-write", 0, INT, "0").alias("min-slaves-to-write") =>
+        /// Replicas without which writes are refused; 0 if they need none.
+        live min_replicas_to_write: u64 = Value::number;
+    integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag") =>
+        /// Time since its last acknowledgement after which a replica does not count.
+        live min_replicas_max_lag: Duration = seconds;
     choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore").idle(NO_REPLICATION);
-    yes_no("repl-diskless-sync", "yes").idle(NO_REPLICATION);
-    integer("repl-diskless-sync-delay", 0, INT, "5").idle(NO_REPLICATION);
-    integer("repl-diskless-sync-max-replicas", 0, INT, "0").idle(NO_REPLICATION);
-    choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled").idle(NO_REPLICATION);
-    integer("repl-ping-replica-period", 1, INT, "10").alias("repl-ping-slave-period").idle(NO_REPLICATION);
-    integer("repl-timeout", 1, INT, "60").idle(NO_REPLICATION);
-    yes_no("repl-disable-tcp-nodelay", "no").idle(NO_REPLICATION);
-    memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes).idle(NO_REPLICATION);
-    integer("repl-backlog-ttl", 0, LONG, "3600").idle(NO_REPLICATION);
-    yes_no("dual-channel-replication-enabled", "no").idle(NO_REPLICATION);
+    yes_no("repl-diskless-sync", "yes") =>
+        /// Whether a copy is sent while it is made, to replicas that can do without its length.
+        live repl_diskless_sync: bool = Value::yes;
+    integer("repl-diskless-sync-delay", 0, INT, "5") =>
+        /// Time for which a copy waits for more replicas.
+        live repl_diskless_sync_delay: Duration = seconds;
+    integer("repl-diskless-sync-max-replicas", 0, INT, "0") =>
+        /// Replicas with which a copy waits no longer; 0 sets no such number.
+        live repl_diskless_sync_max_replicas: usize = Value::number;
+    choice("repl-diskless-load", DisklessLoad::WORDS, "disabled") =>
+        /// How a replica loads the copy of its primary's data.
+        live repl_diskless_load: DisklessLoad = one_word;
+    integer("repl-ping-replica-period", 1, INT, "10").alias("repl-ping-slave-period") =>
+        /// Interval of PINGs to replicas.
+        live repl_ping_replica_period: Duration = seconds;
+    integer("repl-timeout", 1, INT, "60") =>
+        /// The silence after which a link of replication is closed, on either side.
+        live repl_timeout: Duration = seconds;
+    yes_no("repl-disable-tcp-nodelay", "no").idle(SENDS_AT_ONCE);
+    memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes) =>
+        /// Bytes of the change stream that are kept for replicas that come back.
+        live repl_backlog_size: u64 = Value::number;
+    integer("repl-backlog-ttl", 0, LONG, "3600") =>
+        /// Time without replicas after which nothing is kept for them; 0 sets none.
+        live repl_backlog_ttl: Duration = seconds;
+    yes_no("dual-channel-replication-enabled", "no").idle(ONE_CHANNEL);
     memory("replica-full-sync-buffer-limit", 0, LONG, "0").idle(NO_REPLICATION);
-    yes_no("repl-rdb-channel", "no").hidden().idle(NO_REPLICATION);
-    yes_no("repl-mptcp", "no").immutable().idle(NO_REPLICATION);
-    integer("repl-compression", 0, 22, "0").idle(NO_REPLICATION);
-    integer("repl-compression-max-latency", 0, INT, "100").idle(NO_REPLICATION);
+    yes_no("repl-rdb-channel", "no").hidden().idle(ONE_CHANNEL);
+    yes_no("repl-mptcp", "no").immutable().idle(NO_MPTCP);
+    integer("repl-compression", 0, 22, "0").idle(NO_COMPRESSION);
+    integer("repl-compression-max-latency", 0, INT, "100").idle(NO_COMPRESSION);
     // Cluster.
     yes_no("cluster-enabled", "no").immutable().never_without(NO_CLUSTER);
     text("cluster-config-file", "nodes.conf").immutable().idle(NO_CLUSTER);
@@ -613,7 +656,9 @@ directives! {
     integer("tls-auto-reload-interval", 0, INT, "0") =>
         /// Period after which the files of certificates and keys are checked for changes; `None`: never.
         live tls_auto_reload_interval: Option<Duration> = nonzero_seconds;
-    yes_no("tls-replication", "no").idle(NO_REPLICATION);
+    yes_no("tls-replication", "no") =>
+        /// Whether a replica must reach its primary by TLS, which it cannot yet.
+        live tls_replication: bool = Value::yes;
     yes_no("tls-cluster", "no").idle(NO_CLUSTER);
     text("tls-protocols", "") =>
         /// Versions of TLS. Empty means all that are safe.
@@ -972,6 +1017,7 @@ mod tests {
                     vec![min.to_string(), max.to_string()]
                 }
                 Kind::FileMode => vec!["0".into(), "777".into()],
+                Kind::Primary => vec!["no one".into()],
                 Kind::Choice(words) | Kind::Choices(words) => words.iter().map(|&word| word.into()).collect(),
                 _ => vec![row.default.into()],
             };

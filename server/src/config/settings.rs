@@ -3,6 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
+/// The place of a primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrimaryAddress {
+    /// Its host name or address, as it was given.
+    pub host: Vec<u8>,
+    /// Its port.
+    pub port: u16,
+}
+
+impl fmt::Display for PrimaryAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}", String::from_utf8_lossy(&self.host), self.port)
+    }
+}
+
 /// An enum of the words that a directive takes.
 pub(super) trait Word {
     /// Finds the variant of a word that the directive's row declares.
@@ -46,6 +61,21 @@ words! {
         Warning = "warning",
         /// No messages.
         Nothing = "nothing",
+    }
+}
+
+words! {
+    /// How a replica loads the copy of its primary's data.
+    pub enum DisklessLoad {
+        /// It receives the copy to a file, and then replaces its data from there.
+        #[default]
+        Disabled = "disabled",
+        /// It loads from the socket if it has no data, and otherwise from a file.
+        OnEmptyDb = "on-empty-db",
+        /// It keeps and serves its data until the new data is complete.
+        SwapDb = "swapdb",
+        /// It removes its data first, and loads from the socket.
+        FlushBeforeLoad = "flush-before-load",
     }
 }
 

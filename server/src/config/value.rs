@@ -7,7 +7,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::settings::{Amount, KeyspaceEvents, OutputLimit, OutputLimits, SavePoint};
+use super::settings::{Amount, KeyspaceEvents, OutputLimit, OutputLimits, PrimaryAddress, SavePoint};
 use super::words;
 
 /// The value of one directive.
@@ -583,6 +583,14 @@ impl Value {
     /// Reads a number where 0 means "none".
     pub(super) fn nonzero<T: TryFrom<i128>>(&self) -> Option<T> {
         (*self != Value::Number(0)).then(|| self.number())
+    }
+
+    /// Reads the place of a primary.
+    pub(super) fn primary(&self) -> Option<PrimaryAddress> {
+        match self {
+            Value::Primary(primary) => primary.clone().map(|(host, port)| PrimaryAddress { host, port }),
+            other => unreachable!("{other:?} is not a primary"),
+        }
     }
 
     /// Reads an amount of memory.

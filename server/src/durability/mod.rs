@@ -43,6 +43,8 @@ const BEHIND_PART: u64 = 8;
 /// beginning to its end, or not at all.
 pub struct Durability {
     is_recording: AtomicBool,
+    /// Whether records are kept for replicas.
+    is_followed: AtomicBool,
     /// The change stream and its file.
     pub aof: AofFile<LogFolder, AofHost>,
     /// The units that DEBUG LOGGED shows.
@@ -58,6 +60,7 @@ impl Durability {
     pub fn new(n_threads: usize, syncer: Unparker, latency_monitor: Arc<LatencyMonitor>) -> Self {
         Self {
             is_recording: AtomicBool::new(false),
+            is_followed: AtomicBool::new(false),
             aof: AofFile::new(n_threads, AofHost::new(syncer, latency_monitor)),
             record_log: RecordLog::default(),
             last_writes: LastWrites::default(),
@@ -91,7 +94,34 @@ impl Durability {
     /// Keeps records for DEBUG LOGGED, or ends that. All shards are held, and have begun or ceased to record.
     pub fn keep_records(&self, keeps: bool) {
         self.record_log.turn(keeps);
-        self.is_recording.store(keeps || self.aof.is_writing(), Ordering::Relaxed);
+        self.is_recording.store(keeps || self.fills_stream(), Ordering::Relaxed);
+    }
+
+    /// Whether units add their records to the change stream: the AOF or replicas get them.
+    #[inline]
+    pub fn fills_stream(&self) -> bool {
+        self.aof.is_writing() || self.is_followed()
+    }
+
+    /// Whether records are kept for replicas.
+    #[inline]
+    pub fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::Relaxed)
+    }
+
+    /// Begins to keep records for replicas. All shards are held, and have begun to record.
+    pub fn begin_following(&self) {
+        self.is_followed.store(true, Ordering::Relaxed);
+        self.is_recording.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps no records for replicas any more. All shards are held. Returns whether units are recorded all
+    /// the same.
+    pub fn end_following(&self) -> bool {
+        let keeps = self.record_log.is_on() || self.aof.is_writing();
+        self.is_followed.store(false, Ordering::Relaxed);
+        self.is_recording.store(keeps, Ordering::Relaxed);
+        keeps
     }
 
     /// Opens a file whose parts have `n_bytes`. All shards are held, and have begun to record. See
@@ -117,7 +147,7 @@ impl Durability {
     /// Ends the recording for the file. All shards are held. After that the file must be
     /// [closed](AofFile::close). Returns whether units are recorded all the same.
     pub fn end(&self) -> bool {
-        let keeps = self.record_log.is_on();
+        let keeps = self.record_log.is_on() || self.is_followed();
         self.aof.end();
         self.is_recording.store(keeps, Ordering::Relaxed);
         keeps
@@ -160,6 +190,12 @@ impl Durability {
     /// Cuts the stream for a snapshot that begins now. All shards are held.
     pub fn add_cut(&self, writer: &mut Writer) {
         self.aof.stream().add_cut(writer);
+    }
+
+    /// Marks the place in the stream where replicas begin that get a snapshot of this moment. All shards are
+    /// held. Returns the mark's ticket.
+    pub fn add_mark(&self, writer: &mut Writer) -> Ticket {
+        self.aof.stream().add_mark(writer)
     }
 
     /// Hands a thread's batch over to the merger. A thread must [advance](AofFile::advance) the file after

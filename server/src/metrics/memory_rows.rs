@@ -8,6 +8,7 @@ use super::metric::{
     MetricType::{Counter, Gauge},
     figure, fixed, unlisted,
 };
+use super::readings::Readings;
 use crate::process::system::kilobytes_of;
 
 /// Memory by its use.
@@ -133,8 +134,8 @@ pub const MEMORY: &[Metric] = &[
     figure("mem_not_counted_for_evict", |now| now.memory().uncounted.into())
         .shown(Gauge, "redis_mem_not_counted_for_eviction_bytes", "Memory that maxmemory does not bound.")
         .after("redis_mem_clients_slaves"),
-    fixed("mem_replication_backlog", "0"),
-    fixed("mem_total_replication_buffers", "0"),
+    figure("mem_replication_backlog", |now| kept_for_replicas(now).into()),
+    figure("mem_total_replication_buffers", |now| kept_for_replicas(now).into()),
     fixed("mem_clients_slaves", "0")
         .shown(Gauge, "redis_mem_clients_slaves", "The same of replicas.")
         .after("redis_mem_clients_normal"),
@@ -169,3 +170,8 @@ pub const MEMORY: &[Metric] = &[
         "Values that were freed after their command.",
     ),
 ];
+
+/// The bytes of the change stream that are kept for replicas.
+fn kept_for_replicas(now: &Readings<'_>) -> u64 {
+    now.server.durability.aof.stream().history().map_or(0, |(_, n_bytes)| n_bytes)
+}

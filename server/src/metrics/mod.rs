@@ -18,12 +18,12 @@ pub use memory_rows::MEMORY;
 pub use metric::{Figure, Metric, MetricType, Prometheus};
 pub use persistence_rows::PERSISTENCE;
 pub use readings::Readings;
-pub use server_rows::{CLUSTER, CPU, DEBUG, REPLICATION, SERVER, TLS};
+pub use server_rows::{CLUSTER, CPU, DEBUG, REPLICATION, SERVER, STREAM, TLS};
 pub use stats_rows::STATS;
 
 /// The rows of all sections, in the order of INFO.
-const ALL: [&[Metric]; 10] =
-    [SERVER, TLS, CLIENTS, MEMORY, PERSISTENCE, STATS, REPLICATION, CPU, CLUSTER, DEBUG];
+const ALL: [&[Metric]; 11] =
+    [SERVER, TLS, CLIENTS, MEMORY, PERSISTENCE, STATS, REPLICATION, STREAM, CPU, CLUSTER, DEBUG];
 
 /// All rows, in the order of INFO.
 pub fn all() -> impl Iterator<Item = &'static Metric> {

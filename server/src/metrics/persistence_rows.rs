@@ -19,7 +19,7 @@ pub const PERSISTENCE: &[Metric] = &[
         "redis_loading_dump_file",
         "Whether data is being loaded.",
     ),
-    fixed("async_loading", "0"),
+    figure("async_loading", |now| now.server.replica.is_loading_aside().into()),
     fixed("current_cow_peak", "0"),
     fixed("current_cow_size", "0"),
     fixed("current_cow_size_age", "0"),

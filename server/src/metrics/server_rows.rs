@@ -6,15 +6,19 @@ use braid_storage::table::hash::KeyHasher;
 
 use super::{
     metric::{
-        Figure::{self, Micros},
+        Figure::{self, Micros, Signed},
         Metric,
         MetricType::{Counter, Gauge},
-        figure, fixed, sum,
+        figure, fixed, sum, unlisted,
     },
     readings::Readings,
 };
 use crate::{
     config::Supervised,
+    replication::{
+        lineage::ReplicationId,
+        replica::role::{CopyProgress, LinkState, ReplicaRole},
+    },
     shared::{
         announced::AnnouncedServer,
         server::{BRAID_VERSION, SPARE_THREADS},
@@ -138,28 +142,123 @@ fn operating_system() -> String {
     format!("{} {} {}", kernel("ostype"), kernel("osrelease"), std::env::consts::ARCH)
 }
 
-/// Replication, which does not exist.
+/// The head of the section Replication. Most of its rows are those of a replica.
 pub const REPLICATION: &[Metric] = &[
-    fixed("role", "master"),
-    fixed("connected_slaves", "0").shown(Gauge, "redis_connected_slaves", "Replicas."),
-    fixed("master_failover_state", "no-failover"),
-    figure("master_replid", |now| now.server.run_id.clone().into()),
-    fixed("master_replid2", "0000000000000000000000000000000000000000"),
-    fixed("master_repl_offset", "0").shown(
+    figure("role", |now| if now.server.replica.is_on() { "slave" } else { "master" }.into()),
+    figure("master_host", |now| {
+        let primary = now.server.replica.primary();
+        primary.map(|primary| String::from_utf8_lossy(&primary.host).into_owned()).into()
+    }),
+    figure("master_port", |now| now.server.replica.primary().map(|primary| primary.port).into()),
+    figure("master_link_status", |now| {
+        on_replica(now, |replica| if replica.state() == LinkState::Connected { "up" } else { "down" })
+    }),
+    unlisted(|now| on_replica(now, |replica| replica.state() == LinkState::Connected)).shown(
         Gauge,
-        "redis_master_repl_offset",
-        "How far replication has come.",
+        "redis_master_link_up",
+        "Whether a replica has its link to the primary.",
     ),
-    fixed("second_repl_offset", "-1"),
-    fixed("repl_backlog_active", "0").shown(
+    figure("master_last_io_seconds_ago", |now| {
+        on_replica(now, |replica| match replica.state() {
+            LinkState::Connected => seconds_ago(now, replica.last_io()),
+            _ => -1,
+        })
+    })
+    .shown(Gauge, "redis_master_last_io_seconds_ago", "Seconds since the primary last sent something."),
+    figure("master_sync_in_progress", |now| on_replica(now, |replica| replica.copy().is_some())).shown(
+        Gauge,
+        "redis_master_sync_in_progress",
+        "Whether a replica receives a copy of the primary's data.",
+    ),
+    figure("slave_read_repl_offset", |now| on_replica(now, |replica| replica.read().max(1))),
+    figure("slave_repl_offset", |now| on_replica(now, |replica| replica.applied().max(1))).shown(
+        Gauge,
+        "redis_slave_repl_offset",
+        "How far a replica has applied its primary's stream.",
+    ),
+    figure("master_sync_total_bytes", |now| of_copy(now, |copy| copy.total_bytes)),
+    figure("master_sync_read_bytes", |now| of_copy(now, |copy| copy.read_bytes)),
+    figure("master_sync_left_bytes", |now| {
+        of_copy(now, |copy| copy.total_bytes as i64 - copy.read_bytes as i64)
+    }),
+    figure("master_sync_perc", |now| {
+        of_copy(now, |copy| Figure::Decimal(100.0 * copy.read_bytes as f64 / copy.total_bytes.max(1) as f64))
+    }),
+    figure("master_sync_last_io_seconds_ago", |now| of_copy(now, |copy| seconds_ago(now, copy.last_io))),
+    figure("master_link_down_since_seconds", |now| {
+        on_replica(now, |replica| match (replica.state(), replica.down_since()) {
+            (LinkState::Connected, _) => None,
+            (_, Some(since)) => Some(seconds_ago(now, since)),
+            (_, None) => Some(-1),
+        })
+    }),
+    figure("slave_priority", |now| on_replica(now, ReplicaRole::priority)).shown(
+        Gauge,
+        "redis_slave_priority",
+        "The order in which Sentinel promotes replicas.",
+    ),
+    figure("slave_read_only", |now| on_replica(now, ReplicaRole::refuses_writes)),
+    figure("replica_announced", |now| on_replica(now, ReplicaRole::is_announced)),
+    figure("connected_slaves", |now| now.server.replication.replicas.all().len().into()).shown(
+        Gauge,
+        "redis_connected_slaves",
+        "Replicas.",
+    ),
+    figure("min_slaves_good_slaves", |now| match now.config.min_replicas_to_write {
+        0 => Figure::Absent,
+        _ => now.server.n_well_replicas().into(),
+    }),
+];
+
+/// The rest of the section Replication, after the lines of the replicas.
+pub const STREAM: &[Metric] = &[
+    fixed("master_failover_state", "no-failover"),
+    figure("master_replid", |now| match now.server.replica.history() {
+        Some(place) if now.server.replica.is_on() => place.replid.into(),
+        _ => now.server.replication.lineage().id().as_str().to_owned().into(),
+    }),
+    figure("master_replid2", |now| {
+        let before = now.server.replication.lineage().before();
+        before.map_or(ReplicationId::NONE, |(id, _)| id).as_str().to_owned().into()
+    }),
+    figure("master_repl_offset", |now| match now.server.replica.history() {
+        Some(place) if now.server.replica.is_on() => place.offset.into(),
+        _ => (now.server.replication_offset() as i64).into(),
+    })
+    .shown(Gauge, "redis_master_repl_offset", "How far replication has come."),
+    figure("second_repl_offset", |now| {
+        let before = now.server.replication.lineage().before();
+        Signed(before.map_or(-1, |(_, offset)| offset as i64))
+    }),
+    figure("repl_backlog_active", |now| u64::from(now.server.durability.is_followed()).into()).shown(
         Gauge,
         "redis_repl_backlog_is_active",
         "Whether replicas can go on where they left off.",
     ),
     figure("repl_backlog_size", |now| now.setting("repl-backlog-size").into()),
-    fixed("repl_backlog_first_byte_offset", "0"),
-    fixed("repl_backlog_histlen", "0"),
+    figure("repl_backlog_first_byte_offset", |now| match now.server.durability.aof.stream().history() {
+        Some((first, _)) => (now.server.replication.offset(first) + 1).into(),
+        None => 0_u64.into(),
+    }),
+    figure("repl_backlog_histlen", |now| {
+        now.server.durability.aof.stream().history().map_or(0, |(_, n_bytes)| n_bytes).into()
+    }),
 ];
+
+/// A figure that only a replica has.
+fn on_replica<T: Into<Figure>>(now: &Readings<'_>, read: impl FnOnce(&ReplicaRole) -> T) -> Figure {
+    now.server.replica.is_on().then(|| read(&now.server.replica)).into()
+}
+
+/// A figure of the copy that a replica receives.
+fn of_copy<T: Into<Figure>>(now: &Readings<'_>, read: impl FnOnce(CopyProgress) -> T) -> Figure {
+    now.server.replica.copy().map(read).into()
+}
+
+/// The seconds since a time in milliseconds of uptime.
+fn seconds_ago(now: &Readings<'_>, since: u64) -> i64 {
+    (now.server.clock.uptime_millis().saturating_sub(since) / 1000) as i64
+}
 
 /// Processor time.
 pub const CPU: &[Metric] = &[

@@ -36,8 +36,12 @@ pub const STATS: &[Metric] = &[
         "redis_net_output_bytes_total",
         "Bytes sent.",
     ),
-    fixed("total_net_repl_input_bytes", "0"),
-    fixed("total_net_repl_output_bytes", "0"),
+    figure("total_net_repl_input_bytes", |now| {
+        now.server.replica.link_bytes_in.load(Ordering::Relaxed).into()
+    }),
+    figure("total_net_repl_output_bytes", |now| {
+        now.server.replica.link_bytes_out.load(Ordering::Relaxed).into()
+    }),
     figure("instantaneous_input_kbps", |now| Decimal(now.rates().bytes_in as f64 / 1024.0)),
     figure("instantaneous_output_kbps", |now| Decimal(now.rates().bytes_out as f64 / 1024.0)),
     fixed("instantaneous_input_repl_kbps", "0.00"),
@@ -47,9 +51,9 @@ pub const STATS: &[Metric] = &[
         "redis_rejected_connections_total",
         "Connections that were refused.",
     ),
-    fixed("sync_full", "0"),
-    fixed("sync_partial_ok", "0"),
-    fixed("sync_partial_err", "0"),
+    figure("sync_full", |now| now.server.replication.n_full.load(Ordering::Relaxed).into()),
+    figure("sync_partial_ok", |now| now.server.replication.n_partial.load(Ordering::Relaxed).into()),
+    figure("sync_partial_err", |now| now.server.replication.n_partial_refused.load(Ordering::Relaxed).into()),
     figure("expired_subkeys", |now| now.server.keyspace.expired_fields().into())
         .shown(Counter, "redis_expired_subkeys_total", "Fields of hashes whose time was over.")
         .after("redis_expired_keys_total"),
@@ -145,9 +149,11 @@ pub const STATS: &[Metric] = &[
         "redis_tracking_total_prefixes",
         "Prefixes that clients track.",
     ),
-    fixed("unexpected_error_replies", "0")
-        .shown(Untyped, "redis_unexpected_error_replies", "Error replies that nobody should get.")
-        .after("redis_total_error_replies"),
+    figure("unexpected_error_replies", |now| {
+        now.server.replica.n_unexpected_errors.load(Ordering::Relaxed).into()
+    })
+    .shown(Untyped, "redis_unexpected_error_replies", "Error replies that nobody should get.")
+    .after("redis_total_error_replies"),
     sum("total_error_replies", |stats| &stats.errors).shown(
         Untyped,
         "redis_total_error_replies",

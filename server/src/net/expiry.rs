@@ -147,8 +147,8 @@ impl Visit {
         }
         let stepped = worker.with_shards(&[id], |held, thread| {
             // Checked under the hold: nothing expires once CLIENT PAUSE has answered, nor while the
-            // append-only file is loaded.
-            if thread.server().is_paused() || thread.server().loading.is_on() {
+            // append-only file is loaded, nor on a replica.
+            if thread.server().holds_expiry() || thread.server().loading.is_on() {
                 return;
             }
             let shard = held.shard(id);

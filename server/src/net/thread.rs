@@ -12,6 +12,7 @@ mod memory_accounting;
 mod own_config;
 mod parts;
 mod push_delivery;
+mod replica_links;
 mod returning;
 mod serving;
 #[cfg(test)]
@@ -45,7 +46,7 @@ use self::{
     subscribers::{GIVING_REST_MAX, Giving, Subscribers},
 };
 use crate::{
-    client::node::Job,
+    client::{id::ClientId, node::Job},
     clock::Instant,
     net::{eviction::Eviction, welcome},
     run::timing,
@@ -85,6 +86,8 @@ pub struct IoThread {
     waits: Waits,
     /// Connections that wait for the log.
     log_waits: LogWaits,
+    /// The slots of replicas.
+    links: Vec<(usize, ClientId)>,
     /// The subscriptions of this thread's clients.
     subscribers: Subscribers,
     /// The position in this thread's queue of notifications, and its waiting connections.
@@ -118,6 +121,7 @@ impl IoThread {
             handshakes: Handshakes::default(),
             waits: Waits::default(),
             log_waits: LogWaits::default(),
+            links: Vec::new(),
             subscribers: Subscribers::default(),
             giving: Giving::default(),
             forgetting: Forgetting::default(),
@@ -233,6 +237,8 @@ impl IoThread {
                 peer.mail.is_empty()
                     && self.may_leave_notifications()
                     && !self.may_release_replies()
+                    && !self.may_feed_replicas()
+                    && !self.has_new_acks()
                     && self.worker.engine().injector_is_empty()
             });
         if !may_sleep {
@@ -286,6 +292,7 @@ impl IoThread {
                 Mail::SyncWaits => self.log_waits.check_all(),
                 Mail::Resume => self.resume_postponed(),
                 Mail::Room => self.release_held_back(),
+                Mail::Copy(copy) => self.begin_copies(&copy),
                 Mail::WalkStep(mut step) => {
                     step.take(&mut self.worker);
                     server.give_step_back(step);

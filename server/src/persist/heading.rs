@@ -27,6 +27,13 @@ pub enum Purpose {
     Snapshot,
     /// The base of the append-only file.
     Base,
+    /// A copy for replicas.
+    Copy {
+        /// Whether it has the functions.
+        has_functions: bool,
+        /// The format that the replicas read.
+        format: RdbWriteFormat,
+    },
 }
 
 /// Writes the facts at the beginning of a file.
@@ -43,7 +50,7 @@ pub fn write_facts<W: Write>(
     writer.aux(b"ctime", server.clock.unix_seconds().to_string().as_bytes())?;
     writer.aux(b"used-mem", Memory::used().to_string().as_bytes())?;
     let is_base = match purpose {
-        Purpose::Snapshot => b"0",
+        Purpose::Snapshot | Purpose::Copy { .. } => b"0",
         Purpose::Base => b"1",
     };
     writer.aux(b"aof-base", is_base)

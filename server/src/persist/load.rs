@@ -13,8 +13,7 @@
 use std::{
     collections::HashSet,
     fmt,
-    fs::File,
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
@@ -22,6 +21,7 @@ use std::{
 };
 
 use braid_journal::disk::open_file_or_pipe;
+use braid_protocol::number::parse_i64;
 use braid_storage::{
     entry::{
         db::Db,
@@ -145,6 +145,8 @@ pub struct Loaded {
     pub n_empty: u64,
     /// Values, records and metadata of modules that were left out.
     pub n_modules: u64,
+    /// The database that the stream of its writer had selected, if the file says so.
+    pub stream_db: Option<Db>,
     /// The length of the file in bytes.
     pub n_bytes: u64,
 }
@@ -190,11 +192,26 @@ impl Loaded {
 /// # Errors
 /// If it cannot be read or is invalid, or the server is stopping.
 pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadError> {
-    let failed = |why| LoadError { path: path.to_owned(), why };
-    let file = open_file_or_pipe(path).map_err(|error| failed(Why::Io(error)))?;
-    let metadata = file.metadata().map_err(|error| failed(Why::Io(error)))?;
+    let failed = |error| LoadError { path: path.to_owned(), why: Why::Io(error) };
+    let file = open_file_or_pipe(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
     // The length of a pipe is unknown until it ends.
     let total = metadata.is_file().then_some(metadata.len());
+    load_from(server, file, total, path, as_of)
+}
+
+/// Loads a snapshot from any source, of length `total` if that is known. `path` names it in messages.
+///
+/// # Errors
+/// If it cannot be read or is invalid, or the server is stopping.
+pub fn load_from(
+    server: &Server,
+    source: impl Read,
+    total: Option<u64>,
+    path: &Path,
+    as_of: Millis,
+) -> Result<Loaded, LoadError> {
+    let failed = |why| LoadError { path: path.to_owned(), why };
     let mut shards = server.keyspace.aside();
     let n_builders = thread::available_parallelism().map_or(1, |cores| cores.get());
     let n_builders = n_builders.min(BUILDERS_MAX).min(shards.len());
@@ -227,17 +244,18 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
             given_back,
             libraries,
             n_expired: 0,
+            stream_db: None,
             modules: SkippedModules::default(),
             so_far: None,
         };
-        let read = reading.run(file, total);
+        let read = reading.run(source, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
-        let n_modules = reading.modules.n;
+        let (n_modules, stream_db) = (reading.modules.n, reading.stream_db);
         // The builders end when the senders of batches are dropped.
         drop(reading);
         let built: Vec<_> =
             builders.into_iter().map(|builder| builder.join().expect("a builder does not panic")).collect();
-        Ok((read.map(|n_bytes| (libraries, n_expired, n_modules, n_bytes)), built))
+        Ok((read.map(|n_bytes| (libraries, n_expired, n_modules, stream_db, n_bytes)), built))
     })
     .map_err(failed)?;
     let whys = read.as_ref().err().into_iter().chain(built.iter().filter_map(|built| built.as_ref().err()));
@@ -247,11 +265,12 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
         let first = wrong.min_by_key(|why| (matches!(why, Why::Stopped), why.offset()));
         return Err(failed(first.expect("there is one")));
     }
-    let (libraries, n_expired, n_modules, n_bytes) = read.map_err(failed)?;
+    let (libraries, n_expired, n_modules, stream_db, n_bytes) = read.map_err(failed)?;
     let tallies = built.into_iter().flatten();
     let (n_keys, n_over) = tallies.fold((0, 0), |sum, tally| (sum.0 + tally.n_keys, sum.1 + tally.n_over));
     let n_empty = n_empty.into_inner();
-    Ok(Loaded { shards, libraries, n_keys, n_expired: n_expired + n_over, n_empty, n_modules, n_bytes })
+    let n_expired = n_expired + n_over;
+    Ok(Loaded { shards, libraries, n_keys, n_expired, n_empty, n_modules, stream_db, n_bytes })
 }
 
 /// Entries of one builder's shards.
@@ -304,16 +323,17 @@ struct Reading<'s> {
     given_back: Receiver<EntryBatch>,
     libraries: Vec<Vec<u8>>,
     n_expired: u64,
+    stream_db: Option<Db>,
     modules: SkippedModules,
     /// The parts of the present value that are built.
     so_far: Option<Unfinished>,
 }
 
 impl Reading<'_> {
-    fn run(&mut self, file: File, total: Option<u64>) -> Result<u64, Why> {
+    fn run(&mut self, source: impl Read, total: Option<u64>) -> Result<u64, Why> {
         let config = self.server.config.load();
         let checks = config.rdbchecksum && self.server.payload_checksums() == Checksums::Compared;
-        let mut reader = SnapshotReader::new(file, total, checks)?;
+        let mut reader = SnapshotReader::new(source, total, checks)?;
         reader.divide();
         if reader.is_of_later_version() {
             let (version, path) = (reader.version(), self.making.path.display());
@@ -334,6 +354,10 @@ impl Reading<'_> {
             match reader.next_item()? {
                 Item::Entry(entry) => self.take(db, &entry)?,
                 Item::Select(selected) => db = self.database(selected, offset)?,
+                Item::Aux(name, value) if *name == *b"repl-stream-db" => {
+                    let selected = parse_i64(&value).and_then(|db| u64::try_from(db).ok());
+                    self.stream_db = selected.and_then(|db| self.database(db, offset).ok());
+                }
                 Item::Aux(name, value) => note_fact(&name, &value, self.now),
                 Item::Library(code) => self.libraries.push(code.into_owned()),
                 Item::Sizes(..) | Item::Other => {}

@@ -13,4 +13,4 @@ pub use check_aof::check_aof;
 pub use convert::{Progress, convert};
 pub use entries_writer::{CommandsWriter, EntriesWriter};
 pub use heading::{Purpose, write_facts};
-pub use load::{LoadError, Loaded, load};
+pub use load::{LoadError, Loaded, load, load_from};

@@ -198,8 +198,11 @@ impl Parked {
                 Reply::new(reply, session.resp).null_array();
             }
             // A command that only waits for permission to write has no reply for a timeout.
-            WaitEnd::TimedOut | WaitEnd::Unblocked => {
-                let error = command::UNBLOCKED;
+            WaitEnd::TimedOut | WaitEnd::Unblocked | WaitEnd::RoleChanged => {
+                let error = match why {
+                    WaitEnd::RoleChanged => command::ROLE_CHANGED,
+                    _ => command::UNBLOCKED,
+                };
                 if command.runs_queue() {
                     // It runs again, to end the transaction and to release its watched keys.
                     session.exec_refusal = Some(error);
@@ -208,6 +211,11 @@ impl Parked {
                 stats.ran(command.id, true);
                 stats.error(&error.wire_text());
                 error.write(&mut Reply::new(reply, session.resp));
+                if why == WaitEnd::RoleChanged {
+                    // As in Redis, its client must look for another server.
+                    session.leave();
+                    *n_run = commands.len() - 1;
+                }
             }
             // It keeps its deadline, and waits again if it finds nothing.
             WaitEnd::LooksAgain => return,

@@ -58,6 +58,13 @@ pub fn writes(server: &Server, session: &Session, command: &Registered, words: W
     })
 }
 
+/// Whether a command must not run on data that may be stale, itself or through EXEC's queue.
+pub fn needs_fresh_data(server: &Server, session: &Session, command: &Registered, words: Words<'_>) -> bool {
+    holds_or_queues(session, command, words, |command, words| {
+        !script_prediction::flags(server, command, words).has(Flags::STALE)
+    })
+}
+
 /// Whether a command may use keys of other databases, itself or through EXEC's queue.
 pub fn may_leave_database(session: &Session, command: &Registered, words: Words<'_>) -> bool {
     holds_or_queues(session, command, words, |command, _| command.has(Flags::OTHER_DATABASES))

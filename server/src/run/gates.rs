@@ -41,6 +41,8 @@ pub fn admit(
     admit_listener(command, session)?;
     admit_memory(command, words, server, session)?;
     admit_saved(command, words, server, session)?;
+    admit_copied(command, words, server, session)?;
+    admit_on_replica(command, words, server, session)?;
     admit_loading(command, server, session)?;
     // This precedes the pause, after which a postponed command would run. During MULTI, EXEC is the command
     // held back.
@@ -258,6 +260,68 @@ pub fn admit_write(server: &Server) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Refuses writes while too few replicas would get them.
+#[inline]
+fn admit_copied(
+    command: &Registered,
+    words: Words<'_>,
+    server: &Server,
+    session: &Session,
+) -> Result<(), CommandError> {
+    // A replica has no writes of its own to give away.
+    let is_short = || server.replication.replicas.is_short() && !server.replica.is_on();
+    if !server.attention.is_idle(session.rights_as_of) && is_short() {
+        cold_path();
+        if command_lookup::writes(server, session, command, words) {
+            return Err(FEW_REPLICAS);
+        }
+    }
+    Ok(())
+}
+
+/// The error of a write while too few replicas would get it.
+pub const FEW_REPLICAS: CommandError = CommandError::text("NOREPLICAS Not enough good replicas to write.");
+
+/// The error of a write on a replica.
+pub const READ_ONLY: CommandError =
+    CommandError::text("READONLY You can't write against a read only replica.");
+
+/// The error of a command on a replica without its primary.
+pub const CUT_OFF: CommandError =
+    CommandError::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+
+/// Refuses writes of clients on a replica, and commands on data that may be stale.
+#[inline]
+fn admit_on_replica(
+    command: &Registered,
+    words: Words<'_>,
+    server: &Server,
+    session: &Session,
+) -> Result<(), CommandError> {
+    if server.attention.is_idle(session.rights_as_of) || !server.replica.is_on() {
+        return Ok(());
+    }
+    cold_path();
+    if server.replica.refuses_writes() && command_lookup::writes(server, session, command, words) {
+        return Err(READ_ONLY);
+    }
+    if server.replica.is_cut_off() && command_lookup::needs_fresh_data(server, session, command, words) {
+        return Err(CUT_OFF);
+    }
+    Ok(())
+}
+
+/// Refuses a script's command for the role of this server.
+pub fn admit_in_script_on_replica(command: &Registered, server: &Server) -> Result<(), CommandError> {
+    if command.has(Flags::WRITE) && server.replica.refuses_writes() {
+        return Err(READ_ONLY);
+    }
+    if !command.has(Flags::STALE) && server.replica.is_cut_off() {
+        return Err(CommandError::text("ERR Can not execute the command on a stale replica"));
+    }
+    Ok(())
+}
+
 /// Refuses all commands that need the data set while it is loaded.
 #[inline]
 fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
@@ -295,6 +359,8 @@ pub enum Closed {
     Denied(Denial),
     /// The append-only file is loaded again (DEBUG LOADAOF), which began after the command was admitted.
     Loading,
+    /// It writes, and the server has become a replica after the command was admitted.
+    ReadOnly,
 }
 
 /// The gates that must be checked under the hold.
@@ -322,6 +388,15 @@ pub fn gate(
         }
         if is_replaying(server) && !session.is_between_parts() {
             gate_loading(server, session, command)?;
+        }
+        if server.replica.refuses_writes()
+            && !session.is_between_parts()
+            && command_lookup::writes(server, session, command, words)
+        {
+            if !command.runs_queue() {
+                return Err(Closed::ReadOnly);
+            }
+            session.exec_refusal = Some(READ_ONLY);
         }
     }
     // If it were refused now, the command would be left half done.

@@ -311,6 +311,14 @@ fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
             }
             server.durability.begin_aside(*aof.take().expect("it begins once"), log);
         }
+        LogCut::Marked { mark } => {
+            for index in 0..held.ids().len() {
+                let id = held.ids()[index];
+                held.shard(id).hear_all(record::LOG, true);
+            }
+            server.durability.begin_following();
+            *mark = server.durability.add_mark(log);
+        }
     }
     cut.n_changes = server.sum(|stats| &stats.changes);
 }

@@ -26,6 +26,7 @@ pub fn log_unit(thread: &ThreadState) {
         log_record(record, thread);
         record.clear();
     });
+    thread.log_messages();
 }
 
 fn log_record(record: &Record, thread: &ThreadState) {
@@ -43,7 +44,7 @@ fn log_record(record: &Record, thread: &ThreadState) {
 /// Adds a unit's changes to the thread's log.
 fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u8>) -> Kind) {
     let durability = &thread.server().durability;
-    if !durability.aof.is_writing() {
+    if !durability.fills_stream() {
         return;
     }
     let ticket = durability.add(&mut thread.log.borrow_mut(), build);

@@ -94,7 +94,7 @@ pub fn pin(job: &mut Job, held: &mut Held<'_, Job>, thread: &mut ThreadState) {
     match gate(job, server) {
         Err(Closed::Killed) => return job.n_run = job.commands.len(),
         // Its thread keeps it until the pause ends, or submits it again to be refused.
-        Err(Closed::Paused | Closed::Loading) => return,
+        Err(Closed::Paused | Closed::Loading | Closed::ReadOnly) => return,
         Err(Closed::Denied(denial)) => return answer_denied(job, denial, thread),
         Ok(()) => {}
     }

@@ -484,8 +484,11 @@ impl<'r, 'a, 'h> ScriptHost<'r, 'a, 'h> {
         }
         if writes && !self.has_written {
             gates::admit_write(self.call.server)?;
+            if self.call.server.replication.replicas.is_short() {
+                return Err(gates::FEW_REPLICAS);
+            }
         }
-        Ok(())
+        gates::admit_in_script_on_replica(command, self.call.server)
     }
 
     /// Takes the shards that a command needs in addition. Returns the place of its first word, if that is a

@@ -27,7 +27,7 @@ use braid_storage::{
 };
 
 use crate::{
-    catalog::{Denial, Words},
+    catalog::{CommandError, Denial, Words},
     client::{
         node::Job,
         record::Listens,
@@ -100,8 +100,8 @@ enum Shut {
     Ended(UnitEnd),
     /// The reply is that its user has lost the right to it.
     Denied(Denial),
-    /// The reply is that the server is loading.
-    Loading,
+    /// The reply is an error that concerns the whole server.
+    Refused(CommandError),
 }
 
 impl From<Closed> for Shut {
@@ -110,7 +110,8 @@ impl From<Closed> for Shut {
             Closed::Killed => Shut::Ended(UnitEnd::Killed),
             Closed::Paused => Shut::Ended(UnitEnd::Paused),
             Closed::Denied(denial) => Shut::Denied(denial),
-            Closed::Loading => Shut::Loading,
+            Closed::Loading => Shut::Refused(gates::LOADING),
+            Closed::ReadOnly => Shut::Refused(gates::READ_ONLY),
         }
     }
 }
@@ -146,9 +147,9 @@ pub fn run(
             step::refuse_denied(unit.command, denial, unit.words, session, out, thread);
             return UnitEnd::Ran;
         }
-        Err(Shut::Loading) => {
+        Err(Shut::Refused(error)) => {
             let start = out.len();
-            step::refuse(&gates::LOADING, session, out, thread);
+            step::refuse(&error, session, out, thread);
             session.drop_unwanted(start, out);
             return UnitEnd::Ran;
         }

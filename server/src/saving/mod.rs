@@ -1,6 +1,7 @@
 //! Snapshots and the append-only file: the saver, the loader, and the thread that syncs.
 
 mod chunks;
+mod copies;
 mod logger;
 mod replay;
 mod saver;

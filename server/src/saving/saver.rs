@@ -12,6 +12,7 @@
 //! its end, so that no shard is left saving. Its results are then discarded.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     fs::{self, File},
     io::{self, Write},
@@ -102,7 +103,7 @@ const REST_TIMES: u32 = 1;
 /// Work beyond this is not counted. It may have been a wait for the disk.
 const MOST_WORK_TIME: Duration = Duration::from_micros(500);
 /// How long the saver waits when other threads hold all shards that are left.
-const BUSY_REST: Duration = Duration::from_micros(200);
+pub(super) const BUSY_REST: Duration = Duration::from_micros(200);
 /// How often the saver checks the save points.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The length of one sleep where `rdb-key-save-delay` is configured.
@@ -122,9 +123,9 @@ pub fn run_saver(server: &'static Server, index: usize, poll: Poll) {
     }
 }
 
-struct Saver {
-    server: &'static Server,
-    worker: Worker<Job>,
+pub(super) struct Saver {
+    pub(super) server: &'static Server,
+    pub(super) worker: Worker<Job>,
     poll: Poll,
     events: Events,
     /// The node that takes all shards. Absent while it does.
@@ -135,6 +136,10 @@ struct Saver {
     fulfilling: Option<SaveOrder>,
     /// The round of the last order to end the server.
     ending_in: u64,
+    /// It makes a copy for replicas.
+    pub(super) is_copying: bool,
+    /// The length to which the history of the change stream was last limited, in bytes.
+    pub(super) history_bytes: u64,
     /// It writes the base of the log. The base is useless once the log is turned off.
     writes_base: bool,
     /// The delay of rewrites after failures, in minutes, as last reported to the server log.
@@ -162,7 +167,7 @@ struct Begun {
 type Destination<'a, W> = Option<(&'a mut Snapshot<W>, &'a Uses)>;
 
 /// The reason why there is no snapshot.
-enum Failure {
+pub(super) enum Failure {
     /// The file could not be written.
     Io(&'static str, io::Error),
     /// The server stops, or must be saved anew before it does.
@@ -193,6 +198,8 @@ impl Saver {
             orders: VecDeque::new(),
             fulfilling: None,
             ending_in: 0,
+            is_copying: false,
+            history_bytes: 0,
             writes_base: false,
             told_limit: None,
             keeps_history: false,
@@ -212,6 +219,9 @@ impl Saver {
         if saves.take_scheduled() || self.is_due() {
             saves.enter();
             let _: bool = self.save();
+            return;
+        }
+        if self.serve_replicas() {
             return;
         }
         if self.server.durability.notes_writes_wrongly() {
@@ -364,8 +374,11 @@ impl Saver {
     /// Stops logging, as CONFIG SET has asked.
     fn end_log(&mut self) {
         let server = self.server;
+        let last = Cell::new(0);
         let all = server.engine.all_shards();
         let end = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
+            // Replicas may get later records, which the file does not need.
+            last.set(server.durability.last_ticket());
             let keeps = server.durability.end();
             for &id in all.iter() {
                 held.shard(id).hear_all(record::LOG, keeps);
@@ -375,7 +388,7 @@ impl Saver {
             std::thread::sleep(BUSY_REST);
         }
         // Threads publish their records at the end of their turns.
-        while !server.durability.aof.is_all_written() && !server.stopping.load(Relaxed) {
+        while !server.durability.aof.is_written_up_to(last.get()) && !server.stopping.load(Relaxed) {
             std::thread::sleep(BUSY_REST);
         }
         if !server.durability.aof.close() {
@@ -446,7 +459,7 @@ impl Saver {
 
     /// Tells the log that a snapshot is being written. The log syncs nothing meanwhile if
     /// `no-appendfsync-on-rewrite` is set.
-    fn begin_snapshot(&self) {
+    pub(super) fn begin_snapshot(&self) {
         self.server.durability.begin_snapshot(self.server.config.load().no_appendfsync_on_rewrite);
     }
 
@@ -540,7 +553,7 @@ impl Saver {
 
     /// Sleeps for at most this time, until a node comes home or an order arrives. A save or rewrite that is
     /// scheduled while a snapshot is in progress waits for its end.
-    fn sleep(&mut self, most: Duration, is_idle: bool) {
+    pub(super) fn sleep(&mut self, most: Duration, is_idle: bool) {
         let peer = &self.server.threads[self.worker.thread.index];
         let saves = &self.server.saves;
         let may_sleep = peer.inbox.may_sleep(|| {
@@ -560,7 +573,7 @@ impl Saver {
         }
     }
 
-    fn read_orders(&mut self) {
+    pub(super) fn read_orders(&mut self) {
         while let Some(order) = self.server.saves.next_order() {
             self.orders.push_back(order);
         }
@@ -604,6 +617,13 @@ impl Saver {
                 "ERR Error trying to load the AOF files, check server logs."
             }),
             SaveOrder::SaveFlushed => return self.save_flushed(node),
+            SaveOrder::RewriteCopied => {
+                if let Err(why) = self.rewrite_after_load() {
+                    warning!("After a copy of the primary's data, {why}");
+                }
+                self.server.replica.n_logs_rewritten.fetch_add(1, Relaxed);
+                None
+            }
             SaveOrder::Shutdown | SaveOrder::ForcedShutdown | SaveOrder::Stop => {
                 return self.end_server(what, round, node);
             }
@@ -623,6 +643,7 @@ impl Saver {
         if server.stopping.load(Relaxed) {
             return;
         }
+        self.await_replicas(round);
         // As in Redis there is no reply then: the connection ends with the process.
         if (is_saved || what == SaveOrder::ForcedShutdown) && ending.decide(round) {
             return server.stop();
@@ -696,7 +717,11 @@ impl Saver {
                 "ERR Error trying to load the RDB dump, check server logs."
             }),
             SaveOrder::Reload(_) => Some("ERR"),
-            SaveOrder::Stop | SaveOrder::LoadLog | SaveOrder::BeginLog | SaveOrder::EndLog => {
+            SaveOrder::Stop
+            | SaveOrder::LoadLog
+            | SaveOrder::RewriteCopied
+            | SaveOrder::BeginLog
+            | SaveOrder::EndLog => {
                 unreachable!("it saves nothing")
             }
         }
@@ -720,6 +745,7 @@ impl Saver {
         // Commands before the end of the log are in it, and later ones are refused.
         server.loading.begin_replay();
         server.loading.begin(found.n_bytes(), &server.clock, &server.attention);
+        self.part_with_replicas();
         self.end_log();
         let found = look(FoundAof::look).inspect_err(|_| server.loading.end(&server.attention))?;
         self.on_all_shards(|held, _| {
@@ -755,6 +781,7 @@ impl Saver {
         let mut loaded =
             persist::load(server, &name, server.clock.now()).map_err(|error| error.to_string())?;
         let libraries = std::mem::take(&mut loaded.libraries);
+        self.part_with_replicas();
         if !how.flushes {
             return self.add_loaded(loaded, &libraries, how);
         }
@@ -919,7 +946,7 @@ impl Saver {
     }
 
     /// Makes all shards begin to save at one moment. Returns `None` if the server stops meanwhile.
-    fn cut(&mut self, uses: Uses, form: Form, log: LogCut) -> Option<Box<Cut>> {
+    pub(super) fn cut(&mut self, uses: Uses, form: Form, log: LogCut) -> Option<Box<Cut>> {
         let mut node = self.node.take().expect("it is here between two cuts");
         node.job.now = self.server.clock.now();
         node.job.task = Task::Cut(Box::new(Cut { is_last: self.is_last(), ..Cut::new(uses, form, log) }));
@@ -940,13 +967,13 @@ impl Saver {
     }
 
     /// Leaves no shard saving: the next snapshot begins from nothing.
-    fn give_up_walk(&mut self) {
+    pub(super) fn give_up_walk(&mut self) {
         let _ = self.walk::<io::Sink>(None);
     }
 
     /// Visits all shards until none has more to give. Writes their results, or makes them give up if `to` is
     /// `None`.
-    fn walk<W: Write>(&mut self, mut to: Destination<'_, W>) -> Result<(), Failure> {
+    pub(super) fn walk<W: Write>(&mut self, mut to: Destination<'_, W>) -> Result<(), Failure> {
         let is_hurried = to.is_none() || self.is_last();
         let mut pace = Throttle::new(is_hurried);
         let mut walk = Walk::new(self.server, to.is_none());
@@ -1083,7 +1110,7 @@ impl Saver {
     }
 
     /// Refuses to take a snapshot that would lack keys.
-    fn check_marks(&self) -> Result<(), Failure> {
+    pub(super) fn check_marks(&self) -> Result<(), Failure> {
         let why = || io::Error::other("a shard could not be brought to the end of the last snapshot");
         if self.has_stale_marks { Err(Failure::Io("beginning", why())) } else { Ok(()) }
     }
@@ -1173,7 +1200,11 @@ impl Saver {
     /// Whether the snapshot in progress would bring back flushed data. False if a client waits for it.
     fn would_bring_back(&self) -> bool {
         let saves = &self.server.saves;
-        saves.is_flushed() && self.fulfilling.is_none() && !saves.is_rewriting.load(Relaxed)
+        // The stream tells replicas of the flush.
+        saves.is_flushed()
+            && self.fulfilling.is_none()
+            && !self.is_copying
+            && !saves.is_rewriting.load(Relaxed)
     }
 
     /// Whether a client has cancelled the snapshot in progress. False if a client waits for it.

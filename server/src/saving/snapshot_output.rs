@@ -56,7 +56,9 @@ impl<W: Write> Snapshot<W> {
             )?),
             Form::Commands => EntriesWriter::Commands(begin_commands(out, config)),
         };
-        cut.libraries.iter().try_for_each(|code| writer.write_library(code))?;
+        if !matches!(purpose, Purpose::Copy { has_functions: false, .. }) {
+            cut.libraries.iter().try_for_each(|code| writer.write_library(code))?;
+        }
         let sizes = server.keyspace.databases().into_iter().collect();
         Ok(Snapshot { writer, form: cut.form, db: None, sizes, server })
     }
@@ -110,8 +112,12 @@ pub(super) fn begin_snapshot<W: Write>(
     config: &Config,
     server: &Server,
 ) -> io::Result<SnapshotWriter<W>> {
+    let format = match purpose {
+        Purpose::Snapshot | Purpose::Base => config.rdb_write_format,
+        Purpose::Copy { format, .. } => format,
+    };
     let options = SnapshotOptions {
-        format: config.rdb_write_format.into(),
+        format: format.into(),
         has_field_deadlines,
         checksum: config.rdbchecksum,
         compress: config.rdbcompression,

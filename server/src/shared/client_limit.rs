@@ -8,7 +8,7 @@
 use std::sync::{PoisonError, atomic::Ordering};
 
 use crate::{
-    client::record::ClientRecord,
+    client::record::{ClientRecord, Listens},
     config::{Amount, Config},
     log::{self, Level},
     shared::{server::Server, thread_state::ThreadState},
@@ -63,7 +63,7 @@ impl Server {
             if all <= limit {
                 break;
             }
-            if client.no_evict.load(Ordering::Relaxed) {
+            if client.no_evict.load(Ordering::Relaxed) || client.listens(Listens::ToStream) {
                 continue;
             }
             self.leaving_bytes.fetch_add(bytes, Ordering::Relaxed);

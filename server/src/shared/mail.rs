@@ -11,6 +11,7 @@ use crate::{
         node::{Job, Parked},
         record::ClientRecord,
     },
+    replication::full_copy::FullCopy,
     sockets::stream::Accepted,
 };
 
@@ -32,6 +33,8 @@ pub enum Mail {
     Resume,
     /// Check clients again that wait for a queue of notifications to empty.
     Room,
+    /// Begin a full copy for the links that wait for one.
+    Copy(Arc<FullCopy>),
     /// Take a step of the walk of a snapshot for the saver.
     WalkStep(Box<WalkStep>),
 }

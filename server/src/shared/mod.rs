@@ -11,6 +11,7 @@ pub mod mail;
 pub mod memory;
 pub mod pause;
 pub mod rights;
+pub mod role_change;
 pub mod saves;
 pub mod server;
 pub mod thread_scaling;

@@ -60,26 +60,26 @@ impl Server {
             }))
             .map(|pause| pause.0)
         };
-        // SeqCst: pairs with the load of the word in `keep_expired_while_paused`.
+        // SeqCst: pairs with the load of the word in `settle_expiry`.
         let old = self.pause.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, change);
-        self.keep_expired_while_paused();
+        self.settle_expiry();
         if old == Ok(0) {
             self.attention.raise();
         }
     }
 
-    /// Stops expiry during a pause, and lets it continue afterwards.
-    fn keep_expired_while_paused(&self) {
+    /// Stops expiry during a pause and on a replica, and lets it continue afterwards.
+    pub fn settle_expiry(&self) {
         // One pause may end while another begins, on two threads. Each changes the word, stores this flag,
         // and reads the word again. In the single order of these accesses, the thread that stores last has
-        // read the last word.
+        // read the last word. The same holds for the role.
         let access = self.keyspace.access();
         // SeqCst: pairs with the changes of the word in `pause`, `unpause` and `end_overdue`.
-        let is_paused = || self.pause.0.load(Ordering::SeqCst) != 0;
+        let must_keep = || self.pause.0.load(Ordering::SeqCst) != 0 || self.replica.is_on();
         loop {
-            let keeps = is_paused();
+            let keeps = must_keep();
             access.keep_expired(keeps);
-            if is_paused() == keeps {
+            if must_keep() == keeps {
                 return;
             }
         }
@@ -97,7 +97,7 @@ impl Server {
 
     /// Ends a pause, and makes all threads run the commands that it held back.
     pub fn unpause(&self, thread: &ThreadState) {
-        // SeqCst: pairs with the load of the word in `keep_expired_while_paused`.
+        // SeqCst: pairs with the load of the word in `settle_expiry`.
         if self.pause.0.swap(0, Ordering::SeqCst) != 0 {
             self.resumes();
             (0..self.io_threads().len()).for_each(|to| thread.send_mail(to, Mail::Resume));
@@ -108,14 +108,14 @@ impl Server {
     ///
     /// The caller may be under a hold, so no thread is woken. Each continues in the next round of its cron.
     fn end_overdue(&self, pause: PauseState) {
-        // SeqCst: pairs with the load of the word in `keep_expired_while_paused`.
+        // SeqCst: pairs with the load of the word in `settle_expiry`.
         if self.pause.0.compare_exchange(pause.0, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             self.resumes();
         }
     }
 
     fn resumes(&self) {
-        self.keep_expired_while_paused();
+        self.settle_expiry();
         self.attention.lower();
     }
 

@@ -37,6 +37,11 @@ use crate::{
     log::{self, Level},
     notify::{notifications::Notifications, publishing::PubSub, tracking_table::Trackers},
     process::title::Title,
+    replication::{
+        Replication,
+        replica::role::ReplicaRole,
+        replicas::{Replica, ReplicaState},
+    },
     scripting::{functions::Functions, running_scripts::RunningScript, scripts::Scripts},
     shared::{
         attention::Attention,
@@ -116,6 +121,8 @@ pub struct Server {
     pub pause: Pause,
     /// The loading of a data set.
     pub loading: Loading,
+    /// Whose replica this server is.
+    pub replica: ReplicaRole,
     /// The memory in use, and its limit.
     pub memory: Memory,
     /// Serialises the closing of clients that use too much memory.
@@ -138,6 +145,8 @@ pub struct Server {
     pub failed_logins: AtomicU64,
     /// The records of units, and the AOF.
     pub durability: Durability,
+    /// Its replicas.
+    pub replication: Replication,
     /// The state of saving.
     pub saves: Saves,
     /// Recent rates, for INFO.
@@ -265,9 +274,23 @@ impl Server {
             self.attention.raise();
             self.clients.remove(id);
             let to = record.thread.load(Ordering::Relaxed);
-            thread.send_mail(to, Mail::Close(record));
+            // The link to a primary reads no mail, but looks at its record.
+            if to < self.io_threads().len() {
+                thread.send_mail(to, Mail::Close(record));
+            }
         }
         true
+    }
+
+    /// Makes all replicas ask for a copy again: the data has changed in a way that is in no stream.
+    pub fn part_with_replicas(&self, thread: &ThreadState) {
+        if !self.durability.is_followed() {
+            return;
+        }
+        self.replication.lineage().begin_anew();
+        for replica in self.replication.replicas.all() {
+            self.kill(replica.client, thread);
+        }
     }
 
     /// Panics if this step of a snapshot must panic.
@@ -347,7 +370,8 @@ impl Server {
         }
         self.time_each(command_log::times_each(&config));
         self.durability.configure(&config);
-        self.memory.set_limit(config.maxmemory);
+        self.replica.configure(&config);
+        self.memory.set_limit(self.memory_limit(&config));
         self.config.store(Arc::new(config));
         // The saver may have to start a log, or to end it.
         self.saver().wake_if_asleep();
@@ -436,6 +460,7 @@ impl Server {
         }
         self.saver().wake_if_asleep();
         self.durability.wake_syncer();
+        self.replica.wake_link();
         let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(on_stop) = on_stop {
             on_stop();
@@ -454,14 +479,43 @@ impl Server {
         }
     }
 
+    /// The offset of the end of the change stream.
+    pub fn replication_offset(&self) -> u64 {
+        self.replication.offset(self.durability.aof.stream().merged_end().1)
+    }
+
+    /// The number of replicas that have acknowledged something within `min-replicas-max-lag`.
+    pub fn n_well_replicas(&self) -> u64 {
+        let most = self.config.load().min_replicas_max_lag.as_secs();
+        let now = self.clock.uptime_millis();
+        let is_well = |replica: &&Arc<Replica>| {
+            replica.state() == ReplicaState::Online && replica.silent_for(now) / 1000 <= most
+        };
+        self.replication.replicas.all().iter().filter(is_well).count() as u64
+    }
+
+    /// Whether a replica is online and has not acknowledged the whole change stream.
+    pub fn has_replica_behind(&self) -> bool {
+        let end = self.replication_offset();
+        let is_behind =
+            |replica: &Arc<Replica>| replica.state() >= ReplicaState::MustAck && replica.acked() < end;
+        self.replication.replicas.all().iter().any(is_behind)
+    }
+
+    /// The number of replicas that have the whole change stream, or have it on their disks.
+    pub fn n_replicas_with_all(&self, on_disk: bool) -> u64 {
+        self.replication.replicas.n_with(self.replication_offset(), on_disk)
+    }
+
     /// Makes all heavy-work threads look for work.
     pub fn wake_heavy(&self) {
         self.heavy.iter().for_each(Unparker::unpark);
     }
 
-    /// The threads that serve sockets. The heavy-work threads' peers follow them, then the saver's.
+    /// The threads that serve sockets. The heavy-work threads' peers follow them, then those of the link to a
+    /// primary and of the saver.
     pub fn io_threads(&self) -> &[CachePadded<Peer>] {
-        &self.threads[..self.threads.len() - self.heavy.len() - 1]
+        &self.threads[..self.threads.len() - self.heavy.len() - 2]
     }
 
     /// The thread that takes snapshots.
@@ -541,13 +595,15 @@ impl Server {
     ///
     /// A save with a waiting client comes first in any case.
     pub fn order_at_shutdown(&self, options: ShutdownOptions) -> Option<SaveOrder> {
-        let ShutdownOptions { save, nosave, force, .. } = options;
+        let ShutdownOptions { save, nosave, now, force } = options;
+        self.replication.replicas.await_at_end(!now);
         // Data that is only partly loaded must not replace the complete file.
         if self.loading.is_on() {
             return None;
         }
         if !save && (nosave || self.config.load().save.is_empty()) {
-            return self.saves.has_unfulfilled().then_some(SaveOrder::Stop);
+            let is_waiting = !now && self.has_replica_behind();
+            return (is_waiting || self.saves.has_unfulfilled()).then_some(SaveOrder::Stop);
         }
         Some(if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown })
     }

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use braid_journal::intake::{Ticket, Writer};
+use braid_journal::intake::{Kind, Ticket, Writer};
+use braid_protocol::request::write_words;
 use braid_storage::{observers::ledger::Change, sync::executor::Node};
 
 use crate::{
@@ -62,6 +63,8 @@ pub struct ThreadState {
     pub channel_name: Cell<Vec<u8>>,
     /// The records that it has not published yet.
     pub log: RefCell<Writer>,
+    /// Messages that the unit under way has published, as commands for replicas.
+    messages: RefCell<Vec<u8>>,
     /// The notifications that it keeps back until the running scripts are over, if any.
     kept_back: RefCell<Option<Vec<(usize, Notification)>>>,
     /// The last ticket of the work under way, or of a record that it has read. It is 0 without one.
@@ -105,6 +108,7 @@ impl ThreadState {
             changes: Cell::default(),
             channel_name: Cell::default(),
             log: RefCell::new(Writer::new(index)),
+            messages: RefCell::default(),
             kept_back: RefCell::new(None),
             ticket: Cell::new(0),
             owes_collection: Cell::new(false),
@@ -135,10 +139,33 @@ impl ThreadState {
 
     /// Publishes this thread's records to the threads that merge the log.
     pub fn publish_log(&self) {
+        self.log_messages();
         let mut log = self.log.borrow_mut();
         if log.unpublished_bytes() > 0 {
             self.server.durability.publish(&mut log);
         }
+    }
+
+    /// Notes a message that the unit under way publishes, for replicas.
+    ///
+    /// It follows the unit's own record, so that a subscriber of a replica finds there what was written
+    /// before.
+    pub fn note_message(&self, words: [&[u8]; 3]) {
+        if self.server.durability.is_followed() {
+            write_words(&mut self.messages.borrow_mut(), 3, words.into_iter());
+        }
+    }
+
+    /// Adds the noted messages to the log.
+    pub fn log_messages(&self) {
+        let mut messages = self.messages.borrow_mut();
+        if messages.is_empty() {
+            return;
+        }
+        self.server.durability.add(&mut self.log.borrow_mut(), |to| {
+            to.append(&mut messages);
+            Kind::ForFollowers
+        });
     }
 
     /// Keeps space for the changes of the next unit. It is small: it is swapped from shard to shard, and each

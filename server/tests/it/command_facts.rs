@@ -18,6 +18,12 @@ const OWN: &[(&str, &str, &str)] = &[
     ("memory|purge", "flags", "Redis has none, and Valkey `loading`"),
     ("msetex", "since", "Redis 8.4 had it first"),
     ("set", "arguments", "they have the conditions of Redis 8.4"),
+    ("xread", "arguments", "MAXCOUNT and MAXSIZE of Redis 8.10"),
+    ("xreadgroup", "arguments", "CLAIM, MAXCOUNT and MAXSIZE of later versions"),
+    ("zinter", "arguments", "COUNT of Redis 8.8"),
+    ("zinterstore", "arguments", "COUNT of Redis 8.8"),
+    ("zunion", "arguments", "COUNT of Redis 8.8"),
+    ("zunionstore", "arguments", "COUNT of Redis 8.8"),
 ];
 
 /// The facts of a command: each name with its values.

@@ -54,6 +54,8 @@ mod properties;
 mod pubsub;
 mod redis_rs;
 mod replaying;
+mod replica;
+mod replicas;
 mod saving;
 mod scripts;
 mod slow_commands;

@@ -499,9 +499,7 @@ fn a_relative_log_file_is_one_file_in_the_folder_of_the_server() {
 fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     let scratch = Scratch::new("missing");
     for words in [
-        &["--replicaof", "127.0.0.1", "6379"][..],
-        &["--slaveof", "127.0.0.1", "6379"],
-        &["--cluster-enabled", "yes"],
+        &["--cluster-enabled", "yes"][..],
         &["--min-replicas-to-write", "1"],
         &["--min-slaves-to-write", "2"],
         &["--loadmodule", "/usr/lib/module.so"],

@@ -149,6 +149,17 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "Mutex",
         "what took longer than the latency monitor's threshold: to add it, and for LATENCY",
     ),
+    ("server/src/replication/mod.rs", "Mutex", "the IDs: for PSYNC, INFO, and when another history begins"),
+    (
+        "server/src/replication/copy_payload.rs",
+        "Mutex",
+        "a copy for replicas: to add a part of 64 KiB, and for each link to find it",
+    ),
+    (
+        "server/src/replication/replicas.rs",
+        "Mutex",
+        "the replicas and what they say of themselves: REPLCONF, INFO, and WAIT when one has acknowledged",
+    ),
     ("server/src/sockets/listening.rs", "Mutex", "the listening sockets: to accept, and for CONFIG SET"),
     (
         "server/src/durability/last_writes.rs",
@@ -208,11 +219,15 @@ const LOCKING: Exceptions = &[
     ("server/src/client/record.rs", ".lock()", "what a client says of itself"),
     ("server/src/notify/subscriptions.rs", ".lock()", "what a client is subscribed to"),
     ("server/src/command/admin/config_command.rs", ".lock()", "CONFIG SET and REWRITE, one at a time"),
+    ("server/src/shared/role_change.rs", ".lock()", "REPLICAOF changes the configuration, too"),
     (
         "server/src/net/certificate_watch.rs",
         ".lock()",
         "no CONFIG SET while changed certificates replace others",
     ),
+    ("server/src/replication/mod.rs", ".lock()", "the IDs of the data"),
+    ("server/src/replication/copy_payload.rs", ".lock()", "a part of a copy comes, or is sent"),
+    ("server/src/replication/replicas.rs", ".lock()", "a replica comes, goes, or is asked about"),
     ("server/src/shared/user_table.rs", ".lock()", "a change of the users, and what is denied to one"),
     ("server/src/shared/average_ttls.rs", ".lock()", "a cycle of expiry ends, or INFO asks"),
     ("server/src/shared/client_limit.rs", ".lock()", "clients take too much memory: one thread closes some"),

@@ -26,7 +26,7 @@ use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome, shown},
     client::session::{Reloading, SaveOrder, SessionRequest, TimeAccounting},
     command::{
-        Call, CommandSpec, Run, Work,
+        Call, CommandSpec, Log, Run, Work,
         help::{help, misused},
         work,
     },
@@ -266,6 +266,7 @@ const SUBCOMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "populate",
         flags: DEBUGGING.and(Flags::WRITE),
+        log: Log::Given,
         run: Run::Everything(debug_populate),
         work: Work::held(work::everything),
         syntax: "count [prefix [size]]",
@@ -693,6 +694,8 @@ fn debug_populate(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
                 value.resize(size as usize, 0);
             }
             shard.put_string(&key, &value, Expiry::Clear, Event::Populated);
+            // Other servers make other values, or have no such command.
+            record::add(call.session.db, [&b"SET"[..], &bytes, &value]);
         }
     }
     reply.ok();

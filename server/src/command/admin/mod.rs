@@ -1,8 +1,10 @@
 //! Administration: commands on the whole server, its settings, its files and its tests.
 
+mod changing_role;
 pub(super) mod config_command;
 mod debug;
 mod digest;
+pub(crate) mod replication;
 mod row_flags;
 pub(super) mod saving;
 mod whole_server;
@@ -19,11 +21,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     debug::DEBUG,
     saving::WAIT,
     saving::WAITAOF,
-    whole_server::ROLE,
+    changing_role::ROLE,
     saving::LASTSAVE,
     saving::SAVE,
     saving::BGSAVE,
     saving::BGREWRITEAOF,
-    whole_server::REPLICAOF,
-    whole_server::SLAVEOF,
+    replication::PSYNC,
+    replication::SYNC,
+    replication::REPLCONF,
+    changing_role::REPLICAOF,
+    changing_role::SLAVEOF,
 ];

@@ -190,17 +190,23 @@ fn rewrite(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
     Ok(())
 }
 
-/// Waits as Redis does when there are too few replicas.
+/// Waits until so many replicas have the client's writes, or until the timeout, or forever if that is 0.
 ///
-/// It waits until the timeout, or forever if that is 0. Nothing may wait inside a transaction.
+/// Nothing may wait inside a transaction.
 fn wait(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.server.replica.is_on() {
+        return Err(CommandError::text(
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to \
+             be writable (which is not the default) writes to replicas are just local and are not propagated.",
+        ));
+    }
     let n_replicas = args.int()?;
     let timeout = timeout_millis(args.next()?, call.now)?;
     match u64::try_from(n_replicas) {
         Ok(n_replicas @ 1..) if !call.is_part() => {
             await_sync(call, SyncAnswer::Replicas, (false, n_replicas), timeout);
         }
-        _ => reply.integer(0),
+        _ => reply.integer(call.server.n_replicas_with_all(false) as i64),
     }
     Ok(())
 }
@@ -221,6 +227,12 @@ fn await_sync(call: &Call<'_, '_>, answers: SyncAnswer, (is_local, n_replicas): 
 }
 
 fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.server.replica.is_on() {
+        return Err(CommandError::text(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are \
+             not propagated.",
+        ));
+    }
     let n_local = args.int()?;
     if !(0..=1).contains(&n_local) {
         return Err(CommandError::text("ERR value is out of range, value must between 0 and 1"));
@@ -234,7 +246,8 @@ fn wait_aof(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     }
     if call.is_part() {
         // The transaction's own writes are recorded when it ends.
-        write_synced(reply, synced == Some(call.server.durability.last_ticket()));
+        let n_replicas = call.server.n_replicas_with_all(true);
+        write_synced(reply, synced == Some(call.server.durability.last_ticket()), n_replicas);
         return Ok(());
     }
     await_sync(call, SyncAnswer::Disks, (n_local > 0, n_replicas), timeout);
@@ -246,10 +259,8 @@ pub(crate) const NOT_LOGGED: &str =
     "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
 /// Writes the numbers of disks that have the writes: local ones and replicas'.
-///
-/// There are no replicas.
-pub(crate) fn write_synced(reply: &mut Reply<'_>, is_synced: bool) {
+pub(crate) fn write_synced(reply: &mut Reply<'_>, is_synced: bool, n_replicas: u64) {
     reply.array(2);
     reply.integer(i64::from(is_synced));
-    reply.integer(0);
+    reply.integer(n_replicas as i64);
 }

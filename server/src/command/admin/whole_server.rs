@@ -1,15 +1,15 @@
-//! Commands on the whole server: INFO, TIME, ROLE, REPLICAOF, SHUTDOWN and LOLWUT.
+//! Commands on the whole server: INFO, TIME, SHUTDOWN and LOLWUT.
 
 use std::f64::consts::TAU;
 
-use braid_protocol::{number, reply::Reply};
+use braid_protocol::reply::Reply;
 
 use super::{
-    row_flags::{ABOUT_SERVER, ADMIN, ANY_TIME, REPLICATING},
+    row_flags::{ADMIN, ANY_TIME},
     saving::ask_saver,
 };
 use crate::{
-    catalog::{Args, Arity, Categories, CommandError, Deprecation, Flags, Group, Outcome},
+    catalog::{Args, Arity, Categories, CommandError, Flags, Group, Outcome},
     command::{
         Call, CommandSpec, Run,
         families::scripting::{BUSY_FUNCTION, BUSY_SCRIPT, busy_programs},
@@ -71,43 +71,6 @@ pub(super) const SHUTDOWN: CommandSpec = CommandSpec {
     ..CommandSpec::ROW
 };
 
-pub(super) const ROLE: CommandSpec = CommandSpec {
-    name: "role",
-    arity: Arity::Exactly(1),
-    flags: ANY_TIME.and(Flags::NOSCRIPT).and(Flags::FAST),
-    run: Run::Session(role),
-    since: "2.8.12",
-    group: Group::Server,
-    summary: "Returns the replication role.",
-    categories: ABOUT_SERVER,
-    ..CommandSpec::ROW
-};
-
-pub(super) const REPLICAOF: CommandSpec = CommandSpec {
-    name: "replicaof",
-    arity: Arity::Exactly(3),
-    flags: REPLICATING,
-    run: Run::Session(replica_of),
-    since: "5.0.0",
-    group: Group::Server,
-    syntax: "<host port | NO ONE>",
-    summary: "Makes the server a replica of another, once that exists, or a master.",
-    ..CommandSpec::ROW
-};
-
-pub(super) const SLAVEOF: CommandSpec = CommandSpec {
-    name: "slaveof",
-    arity: Arity::Exactly(3),
-    flags: REPLICATING.and(Flags::DEPRECATED),
-    run: Run::Session(replica_of),
-    since: "1.0.0",
-    group: Group::Server,
-    syntax: "<host port | NO ONE>",
-    summary: "Makes the server a replica of another, once that exists, or a master.",
-    deprecated: Some(Deprecation { since: "5.0.0", replaced_by: "`REPLICAOF`" }),
-    ..CommandSpec::ROW
-};
-
 fn print_info(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let asked: Vec<&[u8]> = args.rest().collect();
     let text = info::text(call.table, call.server, asked.iter().copied());
@@ -121,30 +84,6 @@ fn time(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
     reply.bulk_integer(micros / 1_000_000);
     reply.bulk_integer(micros % 1_000_000);
     Ok(())
-}
-
-fn role(_: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    reply.array(3);
-    reply.bulk(b"master");
-    reply.integer(0);
-    reply.array(0);
-    Ok(())
-}
-
-fn replica_of(_: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let host = args.next()?;
-    let port = args.next()?;
-    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
-        // The server is a master and stays one.
-        reply.ok();
-        return Ok(());
-    }
-    match number::parse_i64(port) {
-        Some(0..=65_535) => {
-            Err(CommandError::text("ERR this server cannot be a replica: replication is not supported yet"))
-        }
-        _ => Err(CommandError::text("ERR Invalid master port")),
-    }
 }
 
 /// Cancels a shutdown that waits for its snapshot.
@@ -161,7 +100,7 @@ fn abort_shutdown(call: &mut Call<'_, '_>, reply: &mut Reply<'_>) -> Outcome {
 ///
 /// SAFE keeps a node from stopping that owns slots of a cluster (Valkey 9). Without a cluster there is none.
 fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let [mut save, mut nosave, mut force, mut abort, mut fails_over] = [false; 5];
+    let [mut save, mut nosave, mut now, mut force, mut abort, mut fails_over] = [false; 6];
     let n_options = args.remaining();
     while !args.is_empty() {
         if args.tag("SAVE") {
@@ -172,9 +111,11 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
             force = true;
         } else if args.tag("ABORT") {
             abort = true;
+        } else if args.tag("NOW") {
+            now = true;
         } else if args.tag("FAILOVER") {
             fails_over = true;
-        } else if !args.tag("NOW") && !args.tag("SAFE") {
+        } else if !args.tag("SAFE") {
             return Err(CommandError::Syntax);
         }
     }
@@ -195,7 +136,7 @@ fn shutdown(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
     if !call.server.may_stop(force) {
         return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
-    match call.server.order_at_shutdown(ShutdownOptions { save, nosave, now: false, force }) {
+    match call.server.order_at_shutdown(ShutdownOptions { save, nosave, now, force }) {
         Some(order) => ask_saver(call, order),
         None => {
             call.session.closing = true;

@@ -559,6 +559,11 @@ fn unpause(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outco
 pub(crate) const UNBLOCKED: CommandError =
     CommandError::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 
+/// The error for a client whose wait ends with the server's role. Its connection ends, too.
+pub(crate) const ROLE_CHANGED: CommandError = CommandError::text(
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+);
+
 fn unblock(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     at_most(2, args)?;
     let id = args.next()?;

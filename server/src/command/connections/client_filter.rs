@@ -21,6 +21,8 @@ const FLAGS: &[u8] = b"AbBcdeEiIMNOPrRStTuUx";
 pub(super) fn flags_of(client: &ClientRecord) -> String {
     let tracking = client.tracking.load();
     let states = [
+        ('M', client.is_primary.load(Ordering::Relaxed)),
+        ('S', client.listens(Listens::ToStream)),
         ('O', client.listens(Listens::ToCommands)),
         ('P', client.listens(Listens::ToTopics)),
         ('t', tracking.is_some()),
@@ -37,7 +39,7 @@ pub(super) fn flags_of(client: &ClientRecord) -> String {
     if flags.is_empty() { "N".to_owned() } else { flags }
 }
 
-/// A class of clients. There are no replicas yet.
+/// A class of clients. No client is the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Normal,
@@ -61,7 +63,15 @@ impl Class {
     }
 
     fn of(client: &ClientRecord) -> Class {
-        if client.listens(Listens::ToTopics) { Class::Pubsub } else { Class::Normal }
+        if client.is_primary.load(Ordering::Relaxed) {
+            Class::Primary
+        } else if client.listens(Listens::ToStream) {
+            Class::Replica
+        } else if client.listens(Listens::ToTopics) {
+            Class::Pubsub
+        } else {
+            Class::Normal
+        }
     }
 }
 

@@ -416,6 +416,9 @@ fn publish(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>, k
     let publisher = session.record.id;
     let notification = |to, notification| thread.notify(to, notification);
     let n = server.pubsub.publish(kind, channel.bytes, payload, publisher, audience, notification);
+    if kind == ChannelKind::Global {
+        thread.note_message([b"PUBLISH", channel.bytes, payload]);
+    }
     if session.record.listens(Listens::ToTopics) {
         // The message may be for the client itself: it follows directly after the reply.
         session.ask(SessionRequest::ReadNotifications);

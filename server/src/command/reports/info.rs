@@ -10,7 +10,9 @@ use crate::{
     catalog::Group,
     command::CommandTable,
     config::short_decimal,
+    log,
     metrics::{self, Figure, Metric, Readings},
+    replication::replicas::ReplicaState,
     shared::{announced::AnnouncedServer, server::Server},
     telemetry::split::Phase,
 };
@@ -42,9 +44,11 @@ enum SectionFields {
     Rows(&'static [Metric]),
     /// Their number varies.
     Written(fn(&Server, &mut Text<'_>)),
+    /// The number of lines between two groups of rows varies.
+    RowsAround(&'static [Metric], fn(&Server, &mut Text<'_>), &'static [Metric]),
 }
 
-use SectionFields::{Rows, Written};
+use SectionFields::{Rows, RowsAround, Written};
 
 const SECTIONS: &[Section] = &[
     section("server", "Server", Shown::ByDefault, Rows(metrics::SERVER)),
@@ -54,7 +58,12 @@ const SECTIONS: &[Section] = &[
     section("persistence", "Persistence", Shown::ByDefault, Rows(metrics::PERSISTENCE)),
     section("threads", "Threads", Shown::ByDefault, Written(threads_section)),
     section("stats", "Stats", Shown::ByDefault, Rows(metrics::STATS)),
-    section("replication", "Replication", Shown::ByDefault, Rows(metrics::REPLICATION)),
+    section(
+        "replication",
+        "Replication",
+        Shown::ByDefault,
+        RowsAround(metrics::REPLICATION, replicas, metrics::STREAM),
+    ),
     section("cpu", "CPU", Shown::ByDefault, Rows(metrics::CPU)),
     section("modules", "Modules", Shown::WithModules, Rows(&[])),
     section("commandstats", "Commandstats", Shown::WithAll, Written(commandstats_section)),
@@ -89,6 +98,11 @@ pub fn text<'a>(
             match section.fields {
                 Rows(rows) => rows.iter().for_each(|row| text.row(row, &now)),
                 Written(write) => write(server, &mut text),
+                RowsAround(head, write, rest) => {
+                    head.iter().for_each(|row| text.row(row, &now));
+                    write(server, &mut text);
+                    rest.iter().for_each(|row| text.row(row, &now));
+                }
             }
         }
     }
@@ -216,6 +230,22 @@ fn threads_section(server: &Server, text: &mut Text<'_>) {
 fn errorstats_section(server: &Server, text: &mut Text<'_>) {
     for (code, count) in server.error_counts() {
         text.line(format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+/// A line for each replica.
+fn replicas(server: &Server, text: &mut Text<'_>) {
+    let now = server.clock.uptime_millis();
+    for (nth, replica) in server.replication.replicas.all().iter().enumerate() {
+        let state = replica.state();
+        let lag = if state == ReplicaState::Online { replica.silent_for(now) / 1000 } else { 0 };
+        text.line(format_args!(
+            "slave{nth}:ip={},port={},state={},offset={},lag={lag}",
+            log::shown(replica.host().as_bytes()),
+            replica.said().port,
+            state.word(),
+            replica.acked(),
+        ));
     }
 }
 

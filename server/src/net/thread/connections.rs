@@ -99,6 +99,7 @@ impl IoThread {
             peer_closed: false,
             closing: Closing::No,
             record,
+            link: None,
             ticket: 0,
             last_ticket: 0,
             held_back: None,
@@ -152,7 +153,7 @@ impl IoThread {
                 Ok(())
             }
         });
-        if self.server().durability.aof.is_writing() {
+        if self.server().durability.fills_stream() {
             self.await_log(slot, &mut connection, out.len());
         }
         if connection.is_lost() {
@@ -366,6 +367,10 @@ impl IoThread {
     ///
     /// `n_new` bytes have not been offered to its socket yet.
     fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
+        // What a replica has still to get is in the stream.
+        if connection.link.is_some() {
+            return false;
+        }
         let limit = if connection.record.listens(Listens::ToTopics) {
             self.own.config.client_output_buffer_limit.pubsub.hard() as usize
         } else {
@@ -387,6 +392,9 @@ impl IoThread {
 
     /// Whether a client has read its replies too slowly for too long.
     fn is_over_soft_limit(&mut self, connection: &mut Connection) -> bool {
+        if connection.link.is_some() {
+            return false;
+        }
         let limit = self.soft_limit(connection);
         let is_over = limit.soft_bytes != 0 && connection.backlog.n_bytes as u64 > limit.soft_bytes;
         if !is_over {

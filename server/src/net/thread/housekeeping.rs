@@ -41,7 +41,7 @@ impl IoThread {
     /// Does a turn's share of expiry.
     fn step_expiry(&mut self) {
         if self.housekeeping.expiry.is_behind() {
-            if self.server().is_paused() {
+            if self.server().holds_expiry() {
                 return self.housekeeping.expiry.end_cycle();
             }
             let nanos = self.housekeeping.expiry.step(&mut self.worker).as_nanos() as u64;
@@ -65,8 +65,12 @@ impl IoThread {
         self.log_waits.check_all();
         self.close_idle(server);
         self.close_overdue();
+        self.tend_replicas();
         self.end_overdue_handshakes();
-        if server.debug.active_expire.load(Ordering::Relaxed) && !is_paused && !server.loading.is_on() {
+        if server.debug.active_expire.load(Ordering::Relaxed)
+            && !server.holds_expiry()
+            && !server.loading.is_on()
+        {
             self.housekeeping.expiry.begin_cycle();
         }
         self.share_out_connections(server);

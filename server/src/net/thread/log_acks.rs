@@ -52,7 +52,7 @@ impl IoThread {
     /// It writes all published records if no other thread does.
     pub(super) fn step_log(&mut self) {
         let server = self.server();
-        if !server.durability.aof.is_writing()
+        if !server.durability.fills_stream()
             && self.log_waits.is_empty()
             && !self.worker.thread.has_unpublished()
         {
@@ -64,7 +64,8 @@ impl IoThread {
         }
         self.release_replies();
         self.answer_synced();
-        let awaits = !self.log_waits.replies.is_empty() || !self.log_waits.syncs.is_empty();
+        self.feed_replicas();
+        let awaits = !self.log_waits.is_empty() || !self.links.is_empty();
         server.threads[self.worker.thread.index].awaits_log.store(awaits, Ordering::Relaxed);
     }
 
@@ -88,9 +89,12 @@ impl IoThread {
                 self.log_waits.synced_seen = None;
                 &mut self.log_waits.syncs
             }
-            _ => &mut self.log_waits.replicas,
+            _ => {
+                self.log_waits.acks_seen = u64::MAX;
+                &mut self.log_waits.replicas
+            }
         };
-        list.push(SyncWaiting { slot, ticket, wanted, until });
+        list.push(SyncWaiting { slot, ticket, target: None, wanted, until });
     }
 
     /// Answers WAIT and WAITAOF where nothing is left to wait for.
@@ -106,21 +110,24 @@ impl IoThread {
         let is_due = std::mem::take(&mut self.log_waits.must_check_all);
         let has_changed =
             std::mem::replace(&mut self.log_waits.synced_seen, synced) != synced || synced.is_none();
-        if !is_due && !has_changed {
+        let is_acked = self.find_targets();
+        if !is_due && !has_changed && !is_acked {
             return;
         }
         let connections = &self.connections;
+        let replicas = &server.replication.replicas;
         let is_over = |awaiting: &mut SyncWaiting| {
             let is_synced = synced.is_some_and(|synced| awaiting.ticket <= synced);
             let is_vain = awaiting.wanted.is_local && synced.is_none();
-            awaiting.wanted.is_over(is_synced)
+            let n_replicas = if awaiting.wanted.n_replicas == 0 { 0 } else { awaiting.n_replicas(replicas) };
+            awaiting.wanted.is_over(is_synced, n_replicas)
                 || is_vain
                 || awaiting.until <= now
                 || connections.get(awaiting.slot).is_some_and(|one| one.record.is_sync_wait_over())
                 || connections.has_left(awaiting.slot)
         };
         let mut over: Vec<SyncWaiting> = self.log_waits.syncs.extract_if(.., is_over).collect();
-        if is_due {
+        if is_due || is_acked || has_changed && !self.log_waits.replicas.is_empty() {
             over.extend(self.log_waits.replicas.extract_if(.., is_over));
         }
         for awaiting in over {
@@ -128,7 +135,33 @@ impl IoThread {
         }
     }
 
+    /// Finds out which offsets replicas must have for the clients that wait for them, and asks replicas how
+    /// far they are. Returns whether any replica may be further than before.
+    fn find_targets(&mut self) -> bool {
+        if self.log_waits.replicas.is_empty() {
+            return false;
+        }
+        let server = self.server();
+        let (merged, end) = server.durability.aof.stream().merged_end();
+        let mut asks = false;
+        for awaiting in self.log_waits.replicas.iter_mut().filter(|one| one.target.is_none()) {
+            if awaiting.ticket == 0 {
+                // It has written nothing, so any replica will do.
+                awaiting.target = Some(0);
+            } else if awaiting.ticket <= merged {
+                awaiting.target = Some(server.replication.offset(end));
+                asks = true;
+            }
+        }
+        if asks {
+            self.ask_for_acks();
+        }
+        let n_acks = server.replication.replicas.n_acks();
+        std::mem::replace(&mut self.log_waits.acks_seen, n_acks) != n_acks
+    }
+
     fn answer_sync(&mut self, awaiting: SyncWaiting, synced: Option<Ticket>) {
+        let n_replicas = awaiting.n_replicas(&self.server().replication.replicas);
         let SyncWaiting { slot, ticket, wanted, .. } = awaiting;
         let mut node = self.connections.parked(slot).state.depart();
         let Job { session, reply: out, .. } = &mut node.job;
@@ -136,6 +169,10 @@ impl IoThread {
         let mut reply = Reply::new(out, session.resp);
         let refusal = match session.record.end_sync_wait() {
             SyncWait::Fails => Some(command::UNBLOCKED),
+            SyncWait::RoleChanged => {
+                session.leave();
+                Some(command::ROLE_CHANGED)
+            }
             _ if synced.is_none() && wanted.is_local => Some(CommandError::text(command::NOT_LOGGED)),
             _ => None,
         };
@@ -144,15 +181,22 @@ impl IoThread {
                 self.worker.thread.stats().error(&error.wire_text());
                 error.write(&mut reply);
             }
-            (None, SyncAnswer::Replicas) => reply.integer(0),
+            (None, SyncAnswer::Replicas) => reply.integer(n_replicas as i64),
             (None, SyncAnswer::Disks) => {
-                command::write_synced(&mut reply, synced.is_some_and(|synced| ticket <= synced));
+                let is_synced = synced.is_some_and(|synced| ticket <= synced);
+                command::write_synced(&mut reply, is_synced, n_replicas);
             }
         }
         if !wanted.is_answered {
             out.truncate(start);
         }
         self.take_back(node);
+    }
+
+    /// Whether replicas have acknowledged something for which clients wait.
+    pub(super) fn has_new_acks(&self) -> bool {
+        !self.log_waits.replicas.is_empty()
+            && self.server().replication.replicas.n_acks() != self.log_waits.acks_seen
     }
 
     /// Whether replies wait that need not wait any longer.

@@ -9,12 +9,16 @@ use braid_journal::intake::Ticket;
 use braid_protocol::request::Limits;
 
 use crate::{
-    client::{id::ClientId, session::AwaitSync},
+    client::{
+        id::ClientId,
+        session::{AwaitSync, SyncAnswer},
+    },
     clock::{Instant, Steady},
     command::Registered,
     config::Config,
     net::{eviction::Eviction, expiry::Expiry},
     notify::{notifications::ConnectionSlot, tracking_table::Leftover},
+    replication::replicas::Replicas,
     shared::{client_limit::clients_limit, server::Server, thread_scaling::Sampler},
     sockets::tls::Ciphertext,
 };
@@ -74,10 +78,12 @@ pub(super) struct LogWaits {
     pub(super) replies: Vec<usize>,
     /// Clients whose WAITAOF waits for the disk.
     pub(super) syncs: Vec<SyncWaiting>,
-    /// Clients whose WAIT or WAITAOF waits for replicas. There are none, so they wait until their timeout.
+    /// Clients whose WAIT or WAITAOF waits for replicas.
     pub(super) replicas: Vec<SyncWaiting>,
     /// The synced position when the clients that wait for the disk were last checked.
     pub(super) synced_seen: Option<Ticket>,
+    /// The number of acknowledgements when the clients that wait for replicas were last checked.
+    pub(super) acks_seen: u64,
     /// Whether all of them must be checked, wherever the synced position is.
     pub(super) must_check_all: bool,
 }
@@ -87,9 +93,19 @@ pub(super) struct LogWaits {
 pub(super) struct SyncWaiting {
     pub(super) slot: usize,
     pub(super) ticket: Ticket,
+    /// The offset that replicas must have. It is known once the ticket is in the change stream.
+    pub(super) target: Option<u64>,
     pub(super) wanted: AwaitSync,
     /// The end of the wait, in milliseconds of uptime.
     pub(super) until: u64,
+}
+
+impl SyncWaiting {
+    /// The number of replicas, or of their disks, that have the writes.
+    pub(super) fn n_replicas(&self, replicas: &Replicas) -> u64 {
+        let is_on_disk = self.wanted.answers == SyncAnswer::Disks;
+        self.target.map_or(0, |target| replicas.n_with(target, is_on_disk))
+    }
 }
 
 impl LogWaits {
@@ -164,6 +180,8 @@ pub(super) struct Housekeeping {
     pub(super) n_idle_crons: u32,
     pub(super) n_reads_seen: u64,
     pub(super) purges_seen: u64,
+    /// The time of the next PING to replicas, in milliseconds of uptime. Only the first thread sends it.
+    pub(super) next_ping: u64,
 }
 
 impl Housekeeping {
@@ -178,6 +196,7 @@ impl Housekeeping {
             n_idle_crons: 0,
             n_reads_seen: 0,
             purges_seen: 0,
+            next_ping: 0,
         }
     }
 }

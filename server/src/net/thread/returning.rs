@@ -92,6 +92,11 @@ impl IoThread {
     /// Serves the request of a node after its work, then returns it to its connection.
     fn comply(&mut self, mut node: Box<Node<Job>>) {
         let slot = node.job.session.origin.slot;
+        if node.job.session.link.is_some() {
+            let (link, id) = (node.job.session.link.take(), node.job.session.record.id);
+            self.connections.parked(slot).link = link;
+            self.links.push((slot, id));
+        }
         match node.job.session.request.take() {
             Some(SessionRequest::Sleep { millis, .. }) => {
                 // The command may have made this request as well.
@@ -118,9 +123,8 @@ impl IoThread {
                     thread.give_back_after_notifications(connection, node);
                 });
             }
-            Some(SessionRequest::ReadNotifications | SessionRequest::AwaitRoom) | None => {
-                self.give_back(node)
-            }
+            Some(SessionRequest::ReadNotifications | SessionRequest::Follow | SessionRequest::AwaitRoom)
+            | None => self.give_back(node),
         }
     }
 

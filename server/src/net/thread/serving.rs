@@ -925,6 +925,12 @@ impl IoThread {
             connection.parser.set_authenticated(session.authenticated);
         }
         let request = session.request.take()?;
+        if session.link.is_some() {
+            self.follow(connection);
+        }
+        if request == SessionRequest::Follow {
+            return None;
+        }
         if request == SessionRequest::AwaitRoom
             || request == SessionRequest::ReadNotifications && self.has_read_notifications()
         {

@@ -1,0 +1,132 @@
+//! The history of the change stream: its last bytes, for followers that come back after a pause.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::stream::Lsn;
+
+/// The length of the chunks in which short pieces are gathered, in bytes.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// The last bytes of the stream.
+///
+/// Long pieces are shared with the stream. Short ones are copied together, because each would keep more
+/// memory than it has bytes.
+#[derive(Debug)]
+pub struct History {
+    /// The place of its first byte.
+    first: u64,
+    /// The chunks, oldest first.
+    chunks: VecDeque<Bytes>,
+    /// The last bytes, which still grow.
+    open: BytesMut,
+    n_bytes: u64,
+    most_bytes: u64,
+}
+
+impl History {
+    /// An empty history that begins at a place.
+    pub fn from(start: Lsn) -> Self {
+        let (chunks, open) = (VecDeque::new(), BytesMut::new());
+        Self { first: start.0, chunks, open, n_bytes: 0, most_bytes: u64::MAX }
+    }
+
+    /// Keeps `most_bytes` from now on, rounded up to whole chunks.
+    pub fn limit(&mut self, most_bytes: u64) {
+        self.most_bytes = most_bytes;
+        self.trim();
+    }
+
+    /// Adds the bytes that follow.
+    pub fn add(&mut self, bytes: &Bytes) {
+        if bytes.len() >= CHUNK_BYTES {
+            self.seal();
+            self.chunks.push_back(bytes.clone());
+        } else {
+            if self.open.len() + bytes.len() > CHUNK_BYTES {
+                self.seal();
+            }
+            self.open.extend_from_slice(bytes);
+        }
+        self.n_bytes += bytes.len() as u64;
+        self.trim();
+    }
+
+    /// The place of its first byte.
+    pub fn first(&self) -> Lsn {
+        Lsn(self.first)
+    }
+
+    /// Its length in bytes.
+    pub fn n_bytes(&self) -> u64 {
+        self.n_bytes
+    }
+
+    /// The bytes from a place on, unless it does not have all of them.
+    pub fn since(&self, from: Lsn) -> Option<VecDeque<Bytes>> {
+        let mut n_skipped = from.0.checked_sub(self.first).filter(|&n| n <= self.n_bytes)?;
+        let open = Bytes::copy_from_slice(&self.open);
+        let mut rest = VecDeque::new();
+        for chunk in self.chunks.iter().chain([&open]) {
+            let n_here = n_skipped.min(chunk.len() as u64);
+            n_skipped -= n_here;
+            let bytes = chunk.slice(n_here as usize..);
+            if !bytes.is_empty() {
+                rest.push_back(bytes);
+            }
+        }
+        Some(rest)
+    }
+
+    fn seal(&mut self) {
+        if !self.open.is_empty() {
+            self.chunks.push_back(self.open.split().freeze());
+        }
+    }
+
+    fn trim(&mut self) {
+        while let Some(oldest) = self.chunks.front()
+            && self.n_bytes - oldest.len() as u64 >= self.most_bytes
+        {
+            self.first += oldest.len() as u64;
+            self.n_bytes -= oldest.len() as u64;
+            self.chunks.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces of all lengths: the history always has the last bytes of everything that was added.
+    #[test]
+    fn it_has_the_last_bytes_from_any_place_that_it_keeps() {
+        let mut all: Vec<u8> = b"before".to_vec();
+        let mut history = History::from(Lsn(6));
+        history.limit(100_000);
+        let mut random = 1_u64;
+        for _ in 0..2000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let n = match random >> 60 {
+                0 => (random >> 20) as usize % 60_000,
+                _ => (random >> 20) as usize % 300,
+            };
+            let piece: Vec<u8> = (0..n).map(|at| (all.len() + at) as u8).collect();
+            all.extend_from_slice(&piece);
+            history.add(&Bytes::from(piece));
+            let first = history.first().0 as usize;
+            assert_eq!(all.len() - first, history.n_bytes() as usize);
+            assert!(history.n_bytes() >= 100_000.min(all.len() as u64 - 6), "it keeps what it was told to");
+            assert!(history.n_bytes() < 100_000 + 60_000 + CHUNK_BYTES as u64);
+            for from in [first, first + history.n_bytes() as usize / 2, all.len()] {
+                let chunks = history.since(Lsn(from as u64)).expect("it is kept");
+                let bytes: Vec<u8> = chunks.into_iter().flatten().collect();
+                assert!(bytes == all[from..], "from {from}");
+            }
+            assert!(history.since(Lsn(first as u64 - 1)).is_none());
+            assert!(history.since(Lsn(all.len() as u64 + 1)).is_none());
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The links of replicas: each is fed with its copy, and then with the change stream.
+
+use std::sync::Arc;
+
+use braid_journal::intake::{Kind, Ticket};
+use braid_protocol::request::write_words;
+use bytes::Bytes;
+
+use super::IoThread;
+use crate::{
+    client::{
+        connection::{BacklogPiece, Closing, Connection, TURN_BYTES},
+        id::ClientId,
+    },
+    command,
+    replication::{full_copy::FullCopy, replica_link::LinkOutput, replicas::ReplicaState},
+    shared::server::Server,
+    warning,
+};
+
+/// The interval of empty lines to replicas that wait for data, in milliseconds.
+const NEWLINE_MILLIS: u64 = 1000;
+
+impl IoThread {
+    /// Makes a connection a replica's, as its command has asked.
+    #[cold]
+    pub(super) fn follow(&mut self, connection: &mut Connection) {
+        let Some(node) = connection.state.node_mut() else { return };
+        connection.link = node.job.session.link.take();
+        self.links.push((node.job.session.origin.slot, connection.record.id));
+    }
+
+    /// Begins a copy for the links of this thread that wait for it.
+    pub(super) fn begin_copies(&mut self, copy: &Arc<FullCopy>) {
+        for &(slot, id) in &self.links {
+            if let Some(connection) = self.connections.of_client(slot, id)
+                && let Some(link) = &mut connection.link
+            {
+                link.begin_copy(copy);
+            }
+        }
+    }
+
+    /// Whether a link has something to send that its socket would take.
+    pub(super) fn may_feed_replicas(&self) -> bool {
+        if self.links.is_empty() {
+            return false;
+        }
+        let reached = self.server().durability.aof.reached();
+        self.links.iter().any(|&(slot, id)| {
+            self.connections
+                .get(slot)
+                .is_some_and(|connection| connection.record.id == id && may_feed(connection, reached))
+        })
+    }
+
+    /// Sends to replicas what they can take, a share of the turn each.
+    #[inline(always)]
+    pub(super) fn feed_replicas(&mut self) {
+        if !self.links.is_empty() {
+            self.feed_links();
+        }
+    }
+
+    #[cold]
+    fn feed_links(&mut self) {
+        let reached = self.server().durability.aof.reached();
+        let mut links = std::mem::take(&mut self.links);
+        links.retain(|&(slot, id)| self.feed(slot, id, reached));
+        self.links.append(&mut links);
+    }
+
+    /// Feeds a link. Returns whether it is still there.
+    fn feed(&mut self, slot: usize, id: ClientId, reached: Ticket) -> bool {
+        let Some(connection) = self.connections.of_client(slot, id) else { return false };
+        if !may_feed(connection, reached) {
+            return true;
+        }
+        let (mut has_failed, mut is_fed) = (false, false);
+        while connection.backlog.n_bytes < TURN_BYTES
+            && let Some(link) = &mut connection.link
+        {
+            match link.next(reached) {
+                LinkOutput::Bytes(bytes) => {
+                    if !bytes.is_empty() {
+                        connection.backlog.push_piece(BacklogPiece::Stream(bytes));
+                    }
+                    is_fed = true;
+                }
+                LinkOutput::Later => break,
+                LinkOutput::End => {
+                    connection.close(Closing::AfterReplies);
+                    break;
+                }
+                LinkOutput::Failed => {
+                    has_failed = true;
+                    break;
+                }
+                LinkOutput::Unknown(name) => {
+                    warning!(
+                        "Replica {} cannot know {name}: its link is closed",
+                        command::name_of_replica(&link.replica)
+                    );
+                    has_failed = true;
+                    break;
+                }
+            }
+        }
+        if is_fed && let Some(link) = &connection.link {
+            link.replica.was_fed(self.worker.thread.server().clock.uptime_millis());
+        }
+        if has_failed {
+            self.drop_connection(slot);
+            return false;
+        }
+        self.go_on(slot);
+        true
+    }
+
+    /// Closes links that are overdue or too far behind, and shows the others that the server is alive.
+    pub(super) fn tend_replicas(&mut self) {
+        let server = self.server();
+        if self.worker.thread.index == 0 {
+            self.ping_replicas();
+            count_well_replicas(server);
+        }
+        for (slot, id) in self.links.clone() {
+            let Some(connection) = self.connections.of_client(slot, id) else { continue };
+            let Some(link) = &mut connection.link else { continue };
+            let now = server.clock.uptime_millis();
+            let silent = link.replica.silent_for(now);
+            if link.may_send_newline() && link.replica.is_newline_due(now, NEWLINE_MILLIS) {
+                connection.backlog.push_piece(BacklogPiece::Stream(Bytes::from_static(b"\n")));
+                self.go_on(slot);
+                continue;
+            }
+            let replica = Arc::clone(&link.replica);
+            let is_waiting = replica.state() == ReplicaState::AwaitsCopy;
+            if !is_waiting && silent > self.own.config.repl_timeout.as_millis() as u64 {
+                let what = if replica.state() == ReplicaState::Copies { "full" } else { "streaming" };
+                warning!(
+                    "Disconnecting timedout replica ({what} sync): {}",
+                    command::name_of_replica(&replica)
+                );
+                self.drop_connection(slot);
+            } else if self.is_too_far_behind(slot, id) {
+                self.drop_connection(slot);
+            }
+        }
+    }
+
+    /// Whether the part of the stream that is kept for a link exceeds its output limit.
+    fn is_too_far_behind(&mut self, slot: usize, id: ClientId) -> bool {
+        let server = self.server();
+        let mut limit = self.own.config.client_output_buffer_limit.replica;
+        let Some(connection) = self.connections.of_client(slot, id) else { return false };
+        let Some(lsn) = connection.link.as_ref().and_then(|link| link.lsn()) else { return false };
+        let end = server.durability.aof.stream().merged_end().1;
+        let n_behind = end.0.saturating_sub(lsn.0) + connection.backlog.n_bytes as u64;
+        // What the history keeps anyway is no reason to close a link.
+        let least = self.own.config.repl_backlog_size;
+        for bytes in [&mut limit.hard_bytes, &mut limit.soft_bytes] {
+            if *bytes != 0 {
+                *bytes = (*bytes).max(least);
+            }
+        }
+        if limit.hard_bytes != 0 && n_behind > limit.hard_bytes {
+            let connection = self.connections.get(slot).expect("it was there");
+            self.report_over_limit(connection);
+            return true;
+        }
+        if limit.soft_bytes == 0 || n_behind <= limit.soft_bytes {
+            connection.over_soft_limit_since = None;
+            return false;
+        }
+        let now = server.clock.uptime_millis();
+        let since = *connection.over_soft_limit_since.get_or_insert(now);
+        let is_overdue = now - since > limit.soft_time.as_millis() as u64;
+        if is_overdue {
+            let connection = self.connections.get(slot).expect("it was there");
+            self.report_over_limit(connection);
+        }
+        is_overdue
+    }
+
+    /// Adds a PING to the stream when it is time, if there are replicas.
+    fn ping_replicas(&mut self) {
+        let server = self.server();
+        let now = server.clock.uptime_millis();
+        let period = self.own.config.repl_ping_replica_period.as_millis() as u64;
+        if !server.durability.is_followed() || now < self.housekeeping.next_ping {
+            return;
+        }
+        let is_first = std::mem::replace(&mut self.housekeeping.next_ping, now + period) == 0;
+        if !is_first
+            && server
+                .replication
+                .replicas
+                .all()
+                .iter()
+                .any(|replica| replica.state() >= ReplicaState::MustAck)
+        {
+            self.add_for_replicas(&[b"PING"]);
+        }
+    }
+
+    /// Asks all replicas how far they are.
+    pub(super) fn ask_for_acks(&mut self) {
+        if self.server().durability.is_followed() {
+            self.add_for_replicas(&[b"REPLCONF", b"GETACK", b"*"]);
+        }
+    }
+
+    /// Adds a command to the stream that only replicas get.
+    fn add_for_replicas(&self, words: &[&[u8]]) {
+        let mut log = self.worker.thread.log.borrow_mut();
+        self.server().durability.add(&mut log, |to| {
+            write_words(to, words.len(), words.iter().copied());
+            Kind::ForFollowers
+        });
+    }
+}
+
+fn may_feed(connection: &Connection, reached: Ticket) -> bool {
+    !connection.is_closing()
+        && connection.writable
+        && connection.backlog.n_bytes < TURN_BYTES
+        && connection.link.as_ref().is_some_and(|link| link.has_more(reached))
+}
+
+/// Counts the replicas that are well, and lets writes notice if they are too few.
+fn count_well_replicas(server: &Server) {
+    let config = server.config.load();
+    let wants_any = config.min_replicas_to_write > 0 && !config.min_replicas_max_lag.is_zero();
+    let is_short = wants_any && server.n_well_replicas() < config.min_replicas_to_write;
+    if server.replication.replicas.set_short(is_short) {
+        if is_short {
+            server.attention.raise();
+        } else {
+            server.attention.lower();
+        }
+    }
+}

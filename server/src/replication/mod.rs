@@ -1,0 +1,63 @@
+//! Replication: the identity of this server's data, its replicas, and the copies that they get.
+//!
+//! ```text
+//! PSYNC   from a place in the stream's history: the link follows from there
+//!         otherwise: the link waits for a full copy
+//! saver   marks the stream at a cut and writes the snapshot of that moment to a `CopyPayload`, for all links that wait
+//! link    belongs to a connection: sends the payload, and then what the change stream has after the mark
+//! ```
+
+pub mod copy_payload;
+pub mod full_copy;
+pub mod lineage;
+pub mod replica;
+pub mod replica_link;
+pub mod replicas;
+
+use std::sync::{Mutex, MutexGuard, atomic::AtomicU64};
+
+use braid_journal::stream::Lsn;
+
+use self::{lineage::Lineage, replicas::Replicas};
+
+/// The server's part in replication.
+pub struct Replication {
+    lineage: Mutex<Lineage>,
+    /// The replicas.
+    pub replicas: Replicas,
+    /// The number of replicas that were given a full copy.
+    pub n_full: AtomicU64,
+    /// The number of replicas that went on where they were.
+    pub n_partial: AtomicU64,
+    /// The number of replicas that could not go on where they were, although they asked for it.
+    pub n_partial_refused: AtomicU64,
+}
+
+impl Replication {
+    /// Replication of a server whose data nobody else has.
+    pub fn new() -> Self {
+        Self {
+            lineage: Mutex::new(Lineage::default()),
+            replicas: Replicas::default(),
+            n_full: AtomicU64::new(0),
+            n_partial: AtomicU64::new(0),
+            n_partial_refused: AtomicU64::new(0),
+        }
+    }
+
+    /// The identity of the data.
+    pub fn lineage(&self) -> MutexGuard<'_, Lineage> {
+        self.lineage.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The offset of a place in the change stream.
+    pub fn offset(&self, lsn: Lsn) -> u64 {
+        self.lineage().offset(lsn)
+    }
+}
+
+impl Default for Replication {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,267 @@
+//! The thread that keeps the link to the primary.
+//!
+//! ```text
+//! no primary ─ REPLICAOF ─▶ connect ─▶ handshake ─▶ (copy) ─▶ stream ─┐
+//!                              ▲                                      │
+//!                              └──── at once, or after a second ◀─────┘
+//! ```
+//!
+//! Each attempt belongs to one generation of the role. It ends when REPLICAOF begins the next.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use braid_storage::{
+    entry::db::Db,
+    memory::allocator,
+    sync::coordinator::{Weight, Worker},
+    table::flush_retired,
+};
+use crossbeam_utils::sync::Parker;
+
+use super::{
+    applying::{Applier, NotApplied},
+    channel::{Channel, Heartbeat, LinkEnd},
+    copying::Copying,
+    greeting::{Greeting, GreetingEvent, Introduction},
+    payload::Form,
+    role::{LinkState, ReplicaRole, StreamPlace},
+    units::{UnitContent, UnitReader},
+};
+use crate::{
+    client::node::Job,
+    clock::Instant,
+    config::PrimaryAddress,
+    notice,
+    shared::{server::Server, thread_state::ThreadState},
+    warning,
+};
+
+/// The pause before the next attempt to connect.
+const RETRY: Duration = Duration::from_secs(1);
+/// The pause while the server still loads its own data.
+const LOADING: Duration = Duration::from_millis(5);
+/// How often garbage is returned while there is no primary.
+const HOUSEKEEPING: Duration = Duration::from_secs(3600);
+
+/// Keeps the link to the primary until the server stops, whenever there is a primary.
+pub fn run_link(server: &'static Server, index: usize, parker: &Parker) {
+    let state = ThreadState::new(index, server);
+    let worker = Worker::new(Arc::clone(&server.engine), Weight::Heavy, state);
+    let mut link = Link { server, worker, index, db: Db::default() };
+    while !server.stopping.load(Ordering::Relaxed) {
+        link.turn(parker);
+    }
+}
+
+struct Link {
+    server: &'static Server,
+    worker: Worker<Job>,
+    /// The number of this thread.
+    index: usize,
+    /// The database that the stream has selected, at the place up to which it was applied.
+    db: Db,
+}
+
+/// How the stream is to be followed after a handshake.
+enum Agreed {
+    /// From a copy on.
+    Copy(StreamPlace, Form),
+    /// From the present place on.
+    Continue(Option<String>),
+}
+
+impl Link {
+    fn role(&self) -> &'static ReplicaRole {
+        &self.server.replica
+    }
+
+    fn note_state(&self, state: LinkState, generation: u64) {
+        self.role().note_state(state, generation, self.server.clock.uptime_millis());
+    }
+
+    /// Makes one attempt at a link, or waits for a primary.
+    fn turn(&mut self, parker: &Parker) {
+        let generation = self.role().generation();
+        let Some(primary) = self.role().primary() else {
+            flush_retired();
+            allocator::settle_before_sleep();
+            return parker.park_timeout(HOUSEKEEPING);
+        };
+        if self.server.loading.is_on() {
+            return parker.park_timeout(LOADING);
+        }
+        notice!("Connecting to MASTER {primary}");
+        let began = Instant::now();
+        let end = match self.attempt(&primary, generation) {
+            Ok(never) => match never {},
+            Err(end) => end,
+        };
+        let was_up = self.role().state() == LinkState::Connected;
+        self.note_state(LinkState::Connect, generation);
+        flush_retired();
+        allocator::settle_before_sleep();
+        // The primary may have closed the link because this server is no replica any more.
+        if self.role().generation() != generation {
+            return;
+        }
+        match end {
+            LinkEnd::Superseded | LinkEnd::Stopping => return,
+            LinkEnd::Killed => notice!("The link to the master was closed by CLIENT KILL"),
+            LinkEnd::Failed(why) => warning!("{why}"),
+        }
+        if was_up {
+            notice!("Caching the disconnected master state.");
+            notice!("Reconnecting to MASTER {primary}");
+        }
+        // After an unbroken link the backlog is still there, so the next attempt begins at once.
+        let pause = if was_up { Duration::ZERO } else { RETRY };
+        while let Some(rest) = pause.checked_sub(began.elapsed()).filter(|rest| !rest.is_zero()) {
+            if self.role().generation() != generation || self.server.stopping.load(Ordering::Relaxed) {
+                return;
+            }
+            parker.park_timeout(rest);
+        }
+    }
+
+    /// Makes a link and follows the stream until the link ends.
+    fn attempt(
+        &mut self,
+        primary: &PrimaryAddress,
+        generation: u64,
+    ) -> Result<std::convert::Infallible, LinkEnd> {
+        if self.server.config.load().tls_replication {
+            return Err(LinkEnd::Failed(
+                "tls-replication is 'yes', and the link to a primary cannot use TLS yet: nothing is sent in plain text"
+                    .to_owned(),
+            ));
+        }
+        self.note_state(LinkState::Connecting, generation);
+        let mut channel = Channel::connect(self.server, primary, generation, self.index)?;
+        notice!("MASTER <-> REPLICA sync started");
+        self.note_state(LinkState::Handshake, generation);
+        let (agreed, rest) = self.agree(&mut channel)?;
+        let rest = match agreed {
+            Agreed::Continue(id) => {
+                if let (Some(replid), Some(place)) = (id, self.role().history()) {
+                    self.role().note_history(StreamPlace { replid, ..place });
+                }
+                notice!("MASTER <-> REPLICA sync: Master accepted a Partial Resynchronization.");
+                rest
+            }
+            Agreed::Copy(place, form) => {
+                self.role().note_copied(form.length().unwrap_or(0), 0);
+                self.note_state(LinkState::Copying, generation);
+                let (server, worker) = (self.server, &mut self.worker);
+                let copying = Copying { server, worker, channel: &mut channel, place };
+                let (db, rest) = copying.run(&form, rest)?;
+                self.db = db;
+                rest
+            }
+        };
+        self.follow(channel, rest)
+    }
+
+    /// Speaks with the primary up to the payload or the stream. Returns what they agreed on, and the bytes
+    /// that came after that.
+    fn agree(&mut self, channel: &mut Channel) -> Result<(Agreed, Vec<u8>), LinkEnd> {
+        let config = self.server.config.load_full();
+        let introduction = Introduction {
+            user: config.masteruser.clone(),
+            password: config.masterauth.clone(),
+            port: config.replica_announce_port.unwrap_or_else(|| config.main_port()),
+            address: config.replica_announce_ip.clone(),
+            place: self.role().history(),
+        };
+        let mut events = Vec::new();
+        let mut handshake = Greeting::new(introduction, &mut events);
+        let (mut copied, mut rest) = (None, Vec::new());
+        loop {
+            for event in events.drain(..) {
+                match event {
+                    GreetingEvent::Send(bytes) => channel.send(&bytes)?,
+                    GreetingEvent::Note(text) => notice!("{text}"),
+                    GreetingEvent::Refused(why) => return Err(LinkEnd::Failed(why)),
+                    GreetingEvent::FullCopy(place) => {
+                        channel.set_heartbeat(Heartbeat::Newline);
+                        copied = Some(place);
+                    }
+                    GreetingEvent::Payload(form) => {
+                        let place = copied.take().expect("the place comes before the payload");
+                        return Ok((Agreed::Copy(place, form), rest));
+                    }
+                    GreetingEvent::Continue(id) => return Ok((Agreed::Continue(id), rest)),
+                }
+            }
+            rest = channel.receive(|bytes| {
+                let n_used = handshake.feed(bytes, &mut events);
+                bytes[n_used..].to_vec()
+            })?;
+        }
+    }
+
+    /// Applies the stream from the present place on, until the link ends. `first` are its first bytes.
+    fn follow(&mut self, mut channel: Channel, first: Vec<u8>) -> Result<std::convert::Infallible, LinkEnd> {
+        let (role, generation) = (self.role(), channel.generation());
+        channel.set_heartbeat(Heartbeat::Ack);
+        let mut applier = Applier::new(Arc::clone(&channel.record), self.index, self.db);
+        let mut units = UnitReader::new(role.applied());
+        self.note_state(LinkState::Connected, generation);
+        channel.acknowledge()?;
+        let mut read = role.applied() + first.len() as i64;
+        role.note_read(read);
+        units.feed(&first);
+        loop {
+            self.apply_all(&mut units, &mut applier, &mut channel)?;
+            read += channel.receive(|bytes| {
+                units.feed(bytes);
+                bytes.len() as i64
+            })?;
+            role.note_read(read);
+        }
+    }
+
+    /// Applies all units that are complete.
+    fn apply_all(
+        &mut self,
+        units: &mut UnitReader,
+        applier: &mut Applier,
+        channel: &mut Channel,
+    ) -> Result<(), LinkEnd> {
+        let (role, generation) = (self.role(), channel.generation());
+        loop {
+            let unit = match units.next_unit() {
+                Ok(Some(unit)) => unit,
+                Ok(None) => break,
+                Err(bad) => {
+                    // Only a copy can mend it.
+                    role.forget_history();
+                    return Err(LinkEnd::Failed(format!("The link to the master ends: {}", bad.0)));
+                }
+            };
+            let mut ended = None;
+            let mut pause = || channel.keep_alive().map_err(|end| ended = Some(end)).is_ok();
+            let applied = applier.apply(&unit, generation, &mut self.worker, &mut pause);
+            match applied {
+                Ok(()) => {}
+                Err(NotApplied::GivenUp) => return Err(ended.unwrap_or(LinkEnd::Superseded)),
+                Err(NotApplied::Impossible(why)) => {
+                    return Err(LinkEnd::Failed(format!("The link to the master ends: {why}")));
+                }
+            }
+            self.db = applier.db();
+            role.note_applied(unit.end);
+            if matches!(unit.content, UnitContent::GetAck) {
+                channel.acknowledge()?;
+            } else {
+                channel.keep_alive()?;
+            }
+        }
+        let mut ended = None;
+        let mut pause = || channel.keep_alive().map_err(|end| ended = Some(end)).is_ok();
+        applier.end_batch(&mut self.worker, &mut pause);
+        ended.map_or(Ok(()), Err)
+    }
+}
