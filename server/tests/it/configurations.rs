@@ -2,7 +2,10 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
-use crate::support::{Client, Reply, Server, crowd::ask};
+use crate::support::{
+    Client, Reply, Server,
+    crowd::{ask, until},
+};
 
 /// The lines of the configuration files that Redis and Valkey ship, without comments.
 const STOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/stock");
@@ -113,9 +116,12 @@ fn threads_stay_on_their_processors() {
         if !["io-", "heavy-", "saver", "log"].iter().any(|own| name.starts_with(own)) {
             continue;
         }
-        let status = fs::read_to_string(thread.join("status")).expect("it runs");
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        assert_eq!(list.expect("Linux tells it").trim(), first, "{name}");
+        // A thread that has just begun has its name before it goes to its processors.
+        until(&format!("{name} is on its processors"), || {
+            let status = fs::read_to_string(thread.join("status")).expect("it runs");
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            list.expect("Linux tells it").trim() == first
+        });
         n_threads += 1;
     }
     assert!(n_threads >= 4, "{n_threads}");

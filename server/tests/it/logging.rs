@@ -75,7 +75,7 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("", "PFADD k a", &["PFADD k a"]),
     ("PFADD k a", "PFMERGE l k", &["PFMERGE l k"]),
     ("PFADD k a", "PFDEBUG TODENSE k", &["PFDEBUG TODENSE k"]),
-    ("", "DEBUG POPULATE 2 k", &["DEBUG POPULATE 2 k"]),
+    ("", "DEBUG POPULATE 2 k", &["SET k:0 value:0", "SET k:1 value:1"]),
     // Keys.
     ("SET k v", "DEL k", &["DEL k"]),
     ("SET k v", "UNLINK k", &["UNLINK k"]),

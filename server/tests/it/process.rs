@@ -498,12 +498,7 @@ fn a_relative_log_file_is_one_file_in_the_folder_of_the_server() {
 #[test]
 fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     let scratch = Scratch::new("missing");
-    for words in [
-        &["--cluster-enabled", "yes"][..],
-        &["--min-replicas-to-write", "1"],
-        &["--min-slaves-to-write", "2"],
-        &["--loadmodule", "/usr/lib/module.so"],
-    ] {
+    for words in [&["--cluster-enabled", "yes"][..], &["--loadmodule", "/usr/lib/module.so"]] {
         let line = format!("{}\n", words.join(" ").trim_start_matches("--"));
         fs::write(scratch.path("conf"), line).expect("the folder is the test's own");
         for args in [words, &[&scratch.path("conf")[..]], &[words, &["--check-config"]].concat()] {
@@ -533,12 +528,7 @@ fn what_is_not_there_and_changes_what_is_safe_ends_the_start() {
     let mut server = command(&scratch, &port, &[]).spawn().expect("it can be run");
     let _ended = Process(server.id());
     let mut client = connect(&port);
-    for line in [
-        "min-replicas-to-write 1",
-        "min-slaves-to-write 1",
-        "replicaof \"127.0.0.1 6379\"",
-        "cluster-enabled yes",
-    ] {
+    for line in ["import-mode yes", "replicaof \"127.0.0.1 6379\"", "cluster-enabled yes"] {
         let refused = ask(&mut client, &format!("CONFIG SET {line}"));
         assert!(refused.starts_with("-ERR"), "{line}: {refused}");
     }
