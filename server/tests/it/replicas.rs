@@ -539,3 +539,35 @@ fn digest_of_redis(redis: &Server) -> String {
     let bytes = fs::read(redis.scratch().join("dump.rdb")).expect("its file");
     digest(&server_with(&Copy { bytes, is_marked: false }, redis.scratch()))
 }
+
+/// A replica hands on what it is given. When it is given other data, so are its replicas.
+#[test]
+fn a_replica_has_replicas_of_its_own() {
+    let (server, other) = (primary(&[]), primary(&[]));
+    let mut client = server.connect();
+    fill(&mut client);
+    ask(&mut other.connect(), "SET other 1");
+    let follow = |server: &Server| {
+        let replica = primary(&["--replicaof", "127.0.0.1", &server.port().to_string()]);
+        let mut client = replica.connect();
+        until("the link is up", || ask(&mut client, "INFO replication").contains("master_link_status:up"));
+        replica
+    };
+    let middle = follow(&server);
+    let last = follow(&middle);
+    for number in 0..1000 {
+        ask(&mut client, &format!("SET key:{number} {number}"));
+        ask(&mut client, &format!("ZADD zset {number} member:{number}"));
+    }
+    ask(&mut client, "SET the-end 1");
+    let has = |server: &Server, key: &str| ask(&mut server.connect(), &format!("EXISTS {key}")) == ":1";
+    until("the last one has everything", || has(&last, "the-end"));
+    for replica in [&middle, &last] {
+        assert_eq!(digest(replica), digest(&server));
+    }
+    assert!(ask(&mut last.connect(), "SET a 1").starts_with("-READONLY"));
+    let port = other.port();
+    assert_eq!(ask(&mut middle.connect(), &format!("REPLICAOF 127.0.0.1 {port}")), "+OK");
+    until("the last one has the other data", || has(&last, "other") && !has(&last, "the-end"));
+    assert_eq!(digest(&last), digest(&other));
+}

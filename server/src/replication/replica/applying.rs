@@ -387,7 +387,8 @@ impl Applier {
         );
     }
 
-    /// Ends a batch of units: counts its commands, and writes the AOF as far as nobody else does.
+    /// Ends a batch of units: counts its commands, and writes the AOF and the change stream as far as nobody
+    /// else does.
     pub fn end_batch(&mut self, worker: &mut Worker<Job>, pause: &mut dyn FnMut() -> bool) {
         self.session.count_commands();
         self.session.publish_state(None);
@@ -395,7 +396,7 @@ impl Applier {
         let server = worker.thread.server();
         loop {
             worker.thread.send_wakes();
-            if server.durability.aof.is_writing() && server.durability.aof.advance() {
+            if server.durability.fills_stream() && server.durability.aof.advance() {
                 server.wake_who_awaits_log();
             }
             if !server.durability.is_full() || !pause() {
