@@ -29,3 +29,18 @@ def run(*arguments):
         else:
             print(f"  ok   {name}")
     sys.exit(1 if n_failed or not CHECKS else 0)
+
+
+def run_with_both_protocols(connect):
+    """Runs all checks, each with a client of RESP2 and one of RESP3."""
+
+    def with_both(function):
+        def both():
+            for protocol in (2, 3):
+                function(connect(protocol=protocol))
+
+        both.__name__ = function.__name__
+        return both
+
+    CHECKS[:] = [with_both(function) for function in CHECKS]
+    run()

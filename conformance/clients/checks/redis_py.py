@@ -74,15 +74,5 @@ def asyncio_with_a_pool(_):
     asyncio.run(work())
 
 
-def with_both_protocols(function):
-    def both():
-        for protocol in (2, 3):
-            function(connect(protocol=protocol))
-
-    both.__name__ = function.__name__
-    return both
-
-
 if __name__ == "__main__":
-    checking.CHECKS[:] = [with_both_protocols(function) for function in checking.CHECKS]
-    checking.run()
+    checking.run_with_both_protocols(connect)

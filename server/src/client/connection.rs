@@ -70,7 +70,7 @@ pub struct Connection {
     pub held_back: Option<HeldBack>,
     /// The data that other threads see.
     pub record: Arc<ClientRecord>,
-    /// What it sends if it is a replica.
+    /// The source of its output if it is a replica.
     pub link: Option<Box<ReplicaLink>>,
     /// The division of its time, if requested, while something of it is under way.
     pub split: Option<Box<Split>>,

@@ -78,7 +78,7 @@ pub struct Session {
     pub log_begun: Option<LogBegun>,
     /// The replica that it is, if it says so.
     pub replica: Option<Arc<Replica>>,
-    /// What its connection sends from now on.
+    /// The later output of its connection, until that takes it.
     pub link: Option<Box<ReplicaLink>>,
 }
 

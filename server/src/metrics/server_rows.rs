@@ -6,7 +6,7 @@ use braid_storage::table::hash::KeyHasher;
 
 use super::{
     metric::{
-        Figure::{self, Micros, Signed},
+        Figure::{self, Micros},
         Metric,
         MetricType::{Counter, Gauge},
         figure, fixed, sum, unlisted,
@@ -15,10 +15,7 @@ use super::{
 };
 use crate::{
     config::Supervised,
-    replication::{
-        lineage::ReplicationId,
-        replica::role::{CopyProgress, LinkState, ReplicaRole},
-    },
+    replication::replica::role::{CopyProgress, LinkState, ReplicaRole},
     shared::{
         announced::AnnouncedServer,
         server::{BRAID_VERSION, SPARE_THREADS},
@@ -217,19 +214,13 @@ pub const STREAM: &[Metric] = &[
         Some(place) if now.server.replica.is_on() => place.replid.into(),
         _ => now.server.replication.lineage().id().as_str().to_owned().into(),
     }),
-    figure("master_replid2", |now| {
-        let before = now.server.replication.lineage().before();
-        before.map_or(ReplicationId::NONE, |(id, _)| id).as_str().to_owned().into()
-    }),
+    fixed("master_replid2", "0000000000000000000000000000000000000000"),
     figure("master_repl_offset", |now| match now.server.replica.history() {
         Some(place) if now.server.replica.is_on() => place.offset.into(),
         _ => (now.server.replication_offset() as i64).into(),
     })
     .shown(Gauge, "redis_master_repl_offset", "How far replication has come."),
-    figure("second_repl_offset", |now| {
-        let before = now.server.replication.lineage().before();
-        Signed(before.map_or(-1, |(_, offset)| offset as i64))
-    }),
+    fixed("second_repl_offset", "-1"),
     figure("repl_backlog_active", |now| u64::from(now.server.durability.is_followed()).into()).shown(
         Gauge,
         "redis_repl_backlog_is_active",

@@ -15,7 +15,7 @@ use super::{
 /// The bytes of a copy that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// What a replica's connection sends.
+/// The source of the output of a replica's connection.
 pub struct ReplicaLink {
     /// The replica.
     pub replica: Arc<Replica>,
@@ -45,7 +45,7 @@ enum Head {
     Length,
 }
 
-/// What comes next.
+/// The next output.
 pub enum LinkOutput {
     /// These bytes.
     Bytes(Bytes),

@@ -50,7 +50,7 @@ pub enum CopyFilter {
     Everything,
 }
 
-/// What a replica has said of itself (REPLCONF).
+/// A replica's description of itself (REPLCONF).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaSaid {
     /// The port at which it serves clients; 0 if it has not said.
@@ -103,7 +103,7 @@ impl Replica {
         }
     }
 
-    /// What it has said of itself.
+    /// Its description of itself.
     pub fn said(&self) -> MutexGuard<'_, ReplicaSaid> {
         self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

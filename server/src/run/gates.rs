@@ -40,10 +40,13 @@ pub fn admit(
     admit_rights(command, words, session)?;
     admit_listener(command, session)?;
     admit_memory(command, words, server, session)?;
-    admit_saved(command, words, server, session)?;
-    admit_copied(command, words, server, session)?;
-    admit_on_replica(command, words, server, session)?;
-    admit_loading(command, server, session)?;
+    if !server.attention.is_idle(session.rights_as_of) {
+        cold_path();
+        admit_saved(command, words, server, session)?;
+        admit_copied(command, words, server, session)?;
+        admit_on_replica(command, words, server, session)?;
+        admit_loading(command, server)?;
+    }
     // This precedes the pause, after which a postponed command would run. During MULTI, EXEC is the command
     // held back.
     if session.queue.is_some() && !command.has(Flags::IMMEDIATE) {
@@ -231,20 +234,14 @@ pub const UNLOGGED: CommandError =
     CommandError::text("MISCONF Errors writing to the AOF file: see the server's log");
 
 /// Refuses writes while they cannot be saved. PING is refused, too, because clients and supervisors check it.
-#[inline]
 fn admit_saved(
     command: &Registered,
     words: Words<'_>,
     server: &Server,
     session: &Session,
 ) -> Result<(), CommandError> {
-    if !server.attention.is_idle(session.rights_as_of) {
-        cold_path();
-        let is_told =
-            command.spec.tells_of_failed_saves || command_lookup::writes(server, session, command, words);
-        if is_told {
-            admit_write(server)?;
-        }
+    if command.spec.tells_of_failed_saves || command_lookup::writes(server, session, command, words) {
+        admit_write(server)?;
     }
     Ok(())
 }
@@ -261,7 +258,6 @@ pub fn admit_write(server: &Server) -> Result<(), CommandError> {
 }
 
 /// Refuses writes while too few replicas would get them.
-#[inline]
 fn admit_copied(
     command: &Registered,
     words: Words<'_>,
@@ -269,12 +265,9 @@ fn admit_copied(
     session: &Session,
 ) -> Result<(), CommandError> {
     // A replica has no writes of its own to give away.
-    let is_short = || server.replication.replicas.is_short() && !server.replica.is_on();
-    if !server.attention.is_idle(session.rights_as_of) && is_short() {
-        cold_path();
-        if command_lookup::writes(server, session, command, words) {
-            return Err(FEW_REPLICAS);
-        }
+    let is_short = server.replication.replicas.is_short() && !server.replica.is_on();
+    if is_short && command_lookup::writes(server, session, command, words) {
+        return Err(FEW_REPLICAS);
     }
     Ok(())
 }
@@ -291,17 +284,15 @@ pub const CUT_OFF: CommandError =
     CommandError::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 
 /// Refuses writes of clients on a replica, and commands on data that may be stale.
-#[inline]
 fn admit_on_replica(
     command: &Registered,
     words: Words<'_>,
     server: &Server,
     session: &Session,
 ) -> Result<(), CommandError> {
-    if server.attention.is_idle(session.rights_as_of) || !server.replica.is_on() {
+    if !server.replica.is_on() {
         return Ok(());
     }
-    cold_path();
     if server.replica.refuses_writes() && command_lookup::writes(server, session, command, words) {
         return Err(READ_ONLY);
     }
@@ -323,12 +314,10 @@ pub fn admit_in_script_on_replica(command: &Registered, server: &Server) -> Resu
 }
 
 /// Refuses all commands that need the data set while it is loaded.
-#[inline]
-fn admit_loading(command: &Registered, server: &Server, session: &Session) -> Result<(), CommandError> {
-    if server.attention.is_idle(session.rights_as_of) || !server.loading.is_on() {
+fn admit_loading(command: &Registered, server: &Server) -> Result<(), CommandError> {
+    if !server.loading.is_on() {
         return Ok(());
     }
-    cold_path();
     // Looking at a key removes it if its deadline has passed, but a replayed command may have prolonged it.
     let looks_at_keys = server.loading.is_replay() && !command.spec.keys.0.is_empty();
     if command.has(Flags::LOADING) && !looks_at_keys {
@@ -411,10 +400,10 @@ pub fn gate(
 #[cold]
 fn gate_loading(server: &Server, session: &mut Session, command: &Registered) -> Result<(), Closed> {
     if !command.runs_queue() {
-        return admit_loading(command, server, session).map_err(|_| Closed::Loading);
+        return admit_loading(command, server).map_err(|_| Closed::Loading);
     }
     let mut queued = session.queue.iter().flat_map(command_lookup::queued);
-    if queued.any(|(queued, _)| admit_loading(queued, server, session).is_err()) {
+    if queued.any(|(queued, _)| admit_loading(queued, server).is_err()) {
         session.exec_refusal = Some(LOADING);
     }
     Ok(())

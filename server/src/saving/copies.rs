@@ -127,7 +127,7 @@ impl Saver {
         notice!("Starting BGSAVE for SYNC with target: {target}");
         let stream = server.durability.aof.stream();
         if !server.durability.fills_stream() {
-            // What was written until now is in no stream.
+            // No stream has the writes until now.
             server.replication.lineage().begin_anew();
         }
         stream.take().merger.keep_history(config.repl_backlog_size);
@@ -143,11 +143,10 @@ impl Saver {
                 return server.durability.end_snapshot();
             }
         };
-        let lineage = server.replication.lineage().clone();
         let copy = Arc::new(FullCopy {
             clients: replicas.iter().map(|replica| replica.client).collect::<Vec<ClientId>>(),
-            id: lineage.id(),
-            offset: lineage.offset(start.lsn()),
+            id: server.replication.lineage().id(),
+            offset: server.replication.offset(start.lsn()),
             mark: ReplicationId::random(),
             is_marked,
             payload: CopyPayload::new(&config.dir),

@@ -367,7 +367,7 @@ impl IoThread {
     ///
     /// `n_new` bytes have not been offered to its socket yet.
     fn is_over_hard_limit(&self, connection: &Connection, n_new: usize) -> bool {
-        // What a replica has still to get is in the stream.
+        // The stream keeps the data that a replica has still to get.
         if connection.link.is_some() {
             return false;
         }

@@ -157,7 +157,7 @@ impl IoThread {
         let Some(lsn) = connection.link.as_ref().and_then(|link| link.lsn()) else { return false };
         let end = server.durability.aof.stream().merged_end().1;
         let n_behind = end.0.saturating_sub(lsn.0) + connection.backlog.n_bytes as u64;
-        // What the history keeps anyway is no reason to close a link.
+        // The history keeps this much anyway, so it is no reason to close a link.
         let least = self.own.config.repl_backlog_size;
         for bytes in [&mut limit.hard_bytes, &mut limit.soft_bytes] {
             if *bytes != 0 {

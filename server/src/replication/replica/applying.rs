@@ -131,7 +131,7 @@ pub enum NotApplied {
     Impossible(String),
 }
 
-/// What a unit under its holds has come to.
+/// The result of a unit under its holds.
 enum UnitAttempt {
     Ran,
     /// It needs these shards, too.

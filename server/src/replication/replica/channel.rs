@@ -45,7 +45,7 @@ pub enum LinkEnd {
     Failed(String),
 }
 
-/// What a replica says once a second.
+/// The message of a replica once a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heartbeat {
     /// Nothing: the primary waits for replies.

@@ -40,7 +40,7 @@ use crate::{
 /// How often the thread looks whether the saver has rewritten the AOF.
 const SAVER_EVERY: Duration = Duration::from_millis(2);
 
-/// Where the removal of old data stands.
+/// The state of the old data during a load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OldData {
     Served,

@@ -14,7 +14,7 @@ const KEPT_BYTES: usize = 1 << 20;
 
 /// A unit of the stream, and the offset of its end.
 pub struct StreamUnit<'s> {
-    /// What it contains.
+    /// Its contents.
     pub content: UnitContent<'s>,
     /// The offset of its last byte.
     pub end: i64,

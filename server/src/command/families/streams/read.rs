@@ -174,7 +174,7 @@ struct ReplyRoom {
     /// Entries of all streams together.
     n_left: Option<usize>,
     bytes_max: Option<usize>,
-    /// Where the reply begins.
+    /// The beginning of the reply.
     start: usize,
     has_given: bool,
     /// Whether an entry did not fit.
