@@ -25,9 +25,10 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     disk::{Disk, DiskFile},
+    history::ReplicationId,
     intake::{Ticket, Writer},
     store::Aof,
-    stream::{ChangeStream, Cursor, Held, PieceKind},
+    stream::{ChangeStream, Cursor, Held, Lsn, PieceKind, Turn},
 };
 
 /// When the file is synced.
@@ -120,6 +121,8 @@ pub struct AofFile<D: Disk, H> {
     /// The last ticket that is in the file, and the last that is on disk.
     written: CachePadded<AtomicU64>,
     synced: CachePadded<AtomicU64>,
+    /// See [`AofFile::synced_place`].
+    synced_place: AtomicU64,
     /// The ticket from which on the syncer is woken while it [gathers](AofFile::gather).
     gathers_to: CachePadded<AtomicU64>,
     /// A sync is in progress that other threads must not wait for.
@@ -196,6 +199,19 @@ struct OpenFile<D: Disk> {
     appended: Ticket,
     /// The pieces before the next cut are in the base of the file.
     skips_to_cut: bool,
+    /// The history to which the stream belongs, if another server may know it.
+    history: Option<ReplicationId>,
+    /// All data was replaced, and the file has no base with that yet. Its data is of no history until then.
+    awaits_base: Option<AwaitedBase>,
+}
+
+/// The state of the base with replaced data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AwaitedBase {
+    /// The next base has it.
+    Next,
+    /// The base that is being written has it.
+    Begun,
 }
 
 /// Whether this thread may do work that waits for the disk: pass a cut, or begin an increment anew.
@@ -217,6 +233,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
             has_file: AtomicBool::new(false),
             written: CachePadded::default(),
             synced: CachePadded::default(),
+            synced_place: AtomicU64::new(0),
             gathers_to: CachePadded::default(),
             is_syncing: AtomicBool::new(false),
             policy: AtomicU8::new(SyncPolicy::default() as u8),
@@ -337,14 +354,16 @@ impl<D: Disk, H: Host> AofFile<D, H> {
     /// Opens the file, whose parts have `n_bytes`. All shards are held, and have begun to record.
     ///
     /// `writer` is the calling thread's. Records that are in the intake already are in the file or nowhere.
-    pub fn begin(&self, aof: Aof<D>, n_bytes: u64, writer: &mut Writer) {
+    /// `history` is that of the stream, if another server may know it.
+    pub fn begin(&self, aof: Aof<D>, n_bytes: u64, history: Option<ReplicationId>, writer: &mut Writer) {
         self.stream.add_cut(writer);
         self.n_bytes.store(aof.increment_bytes(), Ordering::Relaxed);
         self.n_bytes_before.store(n_bytes.saturating_sub(aof.increment_bytes()), Ordering::Relaxed);
         self.n_bytes_rewritten.store(n_bytes, Ordering::Relaxed);
         let mut held = self.stream.take();
         let cursor = held.merger.cursor();
-        held.consumer.open = Some(OpenFile { aof, cursor, appended: 0, skips_to_cut: true });
+        let (appended, skips_to_cut, awaits_base) = (0, true, None);
+        held.consumer.open = Some(OpenFile { aof, cursor, appended, skips_to_cut, history, awaits_base });
         held.consumer.n_files += 1;
         drop(held);
         self.has_file.store(true, Ordering::Relaxed);
@@ -352,9 +371,9 @@ impl<D: Disk, H: Host> AofFile<D, H> {
     }
 
     /// Opens a file that has no base yet. Its base begins at the same moment.
-    pub fn begin_aside(&self, aof: Aof<D>, writer: &mut Writer) {
+    pub fn begin_aside(&self, aof: Aof<D>, history: Option<ReplicationId>, writer: &mut Writer) {
         self.needs_base.store(true, Ordering::Relaxed);
-        self.begin(aof, 0, writer);
+        self.begin(aof, 0, history, writer);
     }
 
     /// Ends the writing of units. All shards are held. After that the file must be [closed](Self::close).
@@ -423,6 +442,11 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         }
         // Acquire pairs with the Release of the stores, as in `reached`.
         self.is_writing().then(|| self.synced.load(Ordering::Acquire))
+    }
+
+    /// The place of the history up to which the file is on disk; 0 if it is of none.
+    pub fn synced_place(&self) -> Lsn {
+        Lsn(self.synced_place.load(Ordering::Relaxed))
     }
 
     /// Wakes the syncer if something is published and not written.
@@ -532,37 +556,91 @@ impl<D: Disk, H: Host> AofFile<D, H> {
 
     /// Writes or passes the next piece, unless the disk refuses it or another thread must do so.
     fn consume(&self, open: &mut OpenFile<D>, waiting: Waiting) -> ControlFlow<()> {
-        let OpenFile { aof, cursor, appended, skips_to_cut } = open;
-        let Some(piece) = cursor.peek() else { return ControlFlow::Break(()) };
-        let last = piece.last;
-        if *skips_to_cut {
-            if piece.kind == PieceKind::Cut {
-                *skips_to_cut = false;
-                // Replies wait for nothing before the cut any more.
-                *appended = last;
-                self.note_written(aof, last);
-            }
-            cursor.pass();
-            return ControlFlow::Continue(());
-        }
-        match piece.kind {
-            PieceKind::Units => {
-                // A cut before this piece may have left the manifest in doubt.
-                if !self.prepare(aof, waiting) {
+        let Some(piece) = open.cursor.peek() else { return ControlFlow::Break(()) };
+        let (aof, last) = (&mut open.aof, piece.last);
+        if open.skips_to_cut {
+            match &piece.kind {
+                PieceKind::Cut if open.history.is_some() && !self.prepare(aof, waiting) => {
                     return ControlFlow::Break(());
                 }
-                self.append(aof, &piece.bytes, piece.ends())?;
+                PieceKind::Cut => {
+                    self.append(aof, |aof| aof.tell_history(open.history, piece.start))?;
+                    open.skips_to_cut = false;
+                    // Replies wait for nothing before the cut any more.
+                    open.appended = last;
+                    self.note_written(aof, last);
+                }
+                PieceKind::Turn(turn) => open.history = turn.id,
+                _ => {}
             }
-            PieceKind::ForFollowers | PieceKind::Mark => {}
-            PieceKind::Cut if waiting == Waiting::IsForThis => self.cut(aof),
+            open.cursor.pass();
+            return ControlFlow::Continue(());
+        }
+        // A cut before this piece may have left the manifest in doubt.
+        let is_prepared = |aof: &mut Aof<D>| match self.prepare(aof, waiting) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        };
+        match &piece.kind {
+            PieceKind::Units => {
+                is_prepared(aof)?;
+                self.append(aof, |aof| aof.append(&piece.bytes, piece.ends(), piece.start))?;
+            }
+            PieceKind::Apart(part) => {
+                if !part.ends.is_empty() {
+                    is_prepared(aof)?;
+                    self.append(aof, |aof| aof.append_own(part))?;
+                }
+            }
+            PieceKind::Mark(_) => {}
+            PieceKind::Turn(turn) => {
+                is_prepared(aof)?;
+                let (turn, at) = (turn.clone(), piece.start);
+                self.turn(open, &turn, at)?;
+            }
+            PieceKind::Cut if waiting == Waiting::IsForThis => {
+                self.cut(aof);
+                if let Some(awaited) = &mut open.awaits_base {
+                    *awaited = AwaitedBase::Begun;
+                }
+            }
             PieceKind::Cut => {
                 self.host.wake_syncer();
                 return ControlFlow::Break(());
             }
         }
-        cursor.pass();
-        *appended = last;
-        self.note_written(aof, last);
+        self.pass(open, last)
+    }
+
+    /// Passes a piece. If what the stream has at its end is not in the file, the file tells how far that has
+    /// come: otherwise a server that begins again from the file would be behind its replicas. The next piece
+    /// does so, or a frame of its own.
+    fn pass(&self, open: &mut OpenFile<D>, last: Ticket) -> ControlFlow<()> {
+        let mut after = open.cursor.clone();
+        after.pass();
+        let is_told = open.aof.history().is_none_or(|(_, place)| place == after.lsn())
+            // A place that lags behind is no fault, and nothing may be appended now.
+            || open.aof.must_begin_anew();
+        if !is_told && open.cursor.is_at_last() {
+            self.append(&mut open.aof, |aof| aof.advance(after.lsn()))?;
+        }
+        let tells_later = !is_told && !open.cursor.is_at_last();
+        (open.cursor, open.appended) = (after, last);
+        if !tells_later {
+            self.note_written(&open.aof, last);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Notes in the file that the history has become another one.
+    fn turn(&self, open: &mut OpenFile<D>, turn: &Turn, at: Lsn) -> ControlFlow<()> {
+        let is_replaced = turn.jump.is_some() || open.awaits_base.is_some();
+        let id = turn.id.filter(|_| !is_replaced);
+        self.append(&mut open.aof, |aof| aof.tell_history(id, at))?;
+        open.history = turn.id;
+        if turn.jump.is_some() {
+            open.awaits_base = Some(AwaitedBase::Next);
+        }
         ControlFlow::Continue(())
     }
 
@@ -579,13 +657,17 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         self.judge(aof.begin_anew())
     }
 
-    /// Appends units.
-    fn append(&self, aof: &mut Aof<D>, units: &[u8], ends: &[usize]) -> ControlFlow<()> {
+    /// Appends something.
+    fn append(
+        &self,
+        aof: &mut Aof<D>,
+        append: impl FnOnce(&mut Aof<D>) -> io::Result<()>,
+    ) -> ControlFlow<()> {
         let began = self.begins();
         self.host.before_write();
         // Records in progress mostly fit into the space that was reserved before, even if the disk is full.
         let reserved = aof.reserve();
-        let appended = aof.append(units, ends);
+        let appended = append(aof);
         self.note_time(Timed::Write, began);
         if !self.judge(appended) {
             return ControlFlow::Break(());
@@ -635,7 +717,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
             // Another thread may have published meanwhile and found the baton taken.
             return self.advance() || has_advanced;
         }
-        let (current, offset) = (open.aof.current(), open.aof.offset());
+        let (current, offset, history) = (open.aof.current(), open.aof.offset(), open.aof.history());
         self.is_syncing.store(true, Ordering::Relaxed);
         let began = self.host.now();
         *synced_at = began;
@@ -656,6 +738,8 @@ impl<D: Disk, H: Host> AofFile<D, H> {
                     open.aof.note_safe(offset);
                     // Release pairs with the Acquire of `reached`.
                     self.synced.store(written, Ordering::Release);
+                    let place = history.map_or(Lsn(0), |(_, place)| place);
+                    self.synced_place.store(place.0, Ordering::Relaxed);
                     has_advanced = true;
                 }
                 Err(error) => {
@@ -739,7 +823,8 @@ impl<D: Disk, H: Host> AofFile<D, H> {
 
     fn end_rewrite(&self, base: &Base) -> io::Result<()> {
         let mut held = self.stream.take();
-        let Some(OpenFile { aof, appended, .. }) = &mut held.consumer.open else { return Ok(()) };
+        let Some(open) = &mut held.consumer.open else { return Ok(()) };
+        let OpenFile { aof, appended, .. } = open;
         let began = self.begins();
         // As with a sync, only clients that asked for that wait.
         self.is_syncing.store(true, Ordering::Relaxed);
@@ -757,6 +842,13 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         if !aof.is_lost() && self.has_lost.swap(false, Ordering::Relaxed) {
             self.note_written(aof, *appended);
             self.host.tell(News::WholeAgain);
+        }
+        if open.awaits_base == Some(AwaitedBase::Begun) {
+            // If this fails, the file is of no history until the next base.
+            let (id, at) = (open.history, open.cursor.lsn());
+            if self.append(&mut open.aof, |aof| aof.tell_history(id, at)).is_continue() {
+                open.awaits_base = None;
+            }
         }
         Ok(())
     }
@@ -838,5 +930,7 @@ impl<D: Disk> FileState<D> {
     }
 }
 
+#[cfg(test)]
+mod history_tests;
 #[cfg(test)]
 mod tests;

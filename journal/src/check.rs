@@ -106,7 +106,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::frame::Framer;
+    use crate::{frame::Framer, stream::Lsn};
 
     const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
     const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
@@ -122,7 +122,7 @@ mod tests {
         for nth in 0..4 {
             starts.push(file.len());
             framer.safe = if nth > 1 { 2 * SET.len() as u64 } else { 0 };
-            framer.write(SET, &[SET.len()], &mut file);
+            framer.write(SET, &[SET.len()], Lsn(0), &mut file);
         }
         (file, starts)
     }

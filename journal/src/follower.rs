@@ -19,6 +19,8 @@ pub struct Follower {
     cursor: Cursor,
     /// The place up to which it has read.
     lsn: Lsn,
+    /// See [`Follower::db`].
+    db: Option<u32>,
 }
 
 impl Follower {
@@ -26,7 +28,7 @@ impl Follower {
     pub fn resumed(before: VecDeque<Bytes>, before_last: Ticket, cursor: Cursor) -> Self {
         let n_before: usize = before.iter().map(Bytes::len).sum();
         let lsn = Lsn(cursor.lsn().0 - n_before as u64);
-        Self { before, before_last, cursor, lsn }
+        Self { before, before_last, cursor, lsn, db: None }
     }
 
     /// Looks for a mark after a cursor. Returns the follower that begins there, or the cursor if the mark is
@@ -36,10 +38,13 @@ impl Follower {
     /// The cursor, moved on.
     pub fn at_mark(mut cursor: Cursor, mark: Ticket) -> Result<Self, Cursor> {
         while let Some(piece) = cursor.peek() {
-            let is_it = piece.kind == PieceKind::Mark && piece.last == mark;
+            let found = match piece.kind {
+                PieceKind::Mark(db) if piece.last == mark => Some(db),
+                _ => None,
+            };
             cursor.pass();
-            if is_it {
-                return Ok(Self::resumed(VecDeque::new(), 0, cursor));
+            if let Some(db) = found {
+                return Ok(Self { db, ..Self::resumed(VecDeque::new(), 0, cursor) });
             }
         }
         Err(cursor)
@@ -50,11 +55,17 @@ impl Follower {
         self.lsn
     }
 
-    /// Whether there is something to read whose tickets are [`reached`](Self::take).
+    /// The database that is selected where it began at a mark, if the stream does not say so after that.
+    pub fn db(&self) -> Option<u32> {
+        self.db
+    }
+
+    /// Whether there is something to read whose tickets are [`reached`](Self::take). There is nothing any
+    /// more once all data was replaced.
     pub fn has_more(&self, reached: Ticket) -> bool {
         match self.before.front() {
             Some(_) => self.before_last <= reached,
-            None => self.cursor.peek().is_some_and(|piece| piece.last <= reached),
+            None => self.cursor.peek().is_some_and(|piece| piece.last <= reached && !piece.is_jump()),
         }
     }
 

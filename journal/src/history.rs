@@ -1,10 +1,50 @@
 //! The history of the change stream: its last bytes, for followers that come back after a pause.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fmt};
 
 use bytes::{Bytes, BytesMut};
 
 use crate::stream::Lsn;
+
+/// The ID of a history: 40 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ReplicationId([u8; Self::BYTES]);
+
+impl ReplicationId {
+    /// Its length.
+    pub const BYTES: usize = 40;
+
+    /// The ID that no history has.
+    pub const NONE: Self = Self([b'0'; Self::BYTES]);
+
+    /// Reads its digits; `None` if they are others, or not as many.
+    pub fn parse(digits: &[u8]) -> Option<Self> {
+        let digits: [u8; Self::BYTES] = digits.try_into().ok()?;
+        digits.iter().all(u8::is_ascii_hexdigit).then_some(Self(digits))
+    }
+
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("they are ASCII")
+    }
+
+    /// Whether a replica means this one.
+    pub fn is(&self, asked: &[u8]) -> bool {
+        self.0.eq_ignore_ascii_case(asked)
+    }
+}
+
+impl fmt::Display for ReplicationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for ReplicationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
 
 /// The length of the chunks in which short pieces are gathered, in bytes.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -38,6 +78,16 @@ impl History {
         self.trim();
     }
 
+    /// Forgets all bytes. It goes on at another place.
+    pub fn begin_anew(&mut self, start: Lsn) {
+        *self = Self { most_bytes: self.most_bytes, ..Self::from(start) };
+    }
+
+    /// The place after its last byte.
+    pub fn end(&self) -> Lsn {
+        Lsn(self.first + self.n_bytes)
+    }
+
     /// Adds the bytes that follow.
     pub fn add(&mut self, bytes: &Bytes) {
         if bytes.len() >= CHUNK_BYTES {
@@ -51,6 +101,23 @@ impl History {
         }
         self.n_bytes += bytes.len() as u64;
         self.trim();
+    }
+
+    /// Goes on at a place. The bytes before that are not known, but they make no change: a PING stands for
+    /// them, after empty lines. If they are too many, or the place is before the end, the history begins
+    /// there.
+    pub fn skip_to(&mut self, place: Lsn) {
+        const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+        let Some(n_left) = place.0.checked_sub(self.end().0).filter(|&n| n < self.most_bytes) else {
+            return self.begin_anew(place);
+        };
+        let mut n_lines = n_left.saturating_sub(PING.len() as u64) as usize;
+        if n_left < PING.len() as u64 {
+            n_lines = n_left as usize;
+        }
+        let mut filler = vec![b'\n'; n_lines];
+        filler.extend_from_slice(&PING[..n_left as usize - n_lines]);
+        self.add(&Bytes::from(filler));
     }
 
     /// The place of its first byte.

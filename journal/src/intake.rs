@@ -17,6 +17,7 @@
 
 use std::{
     mem,
+    ops::Range,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
@@ -62,15 +63,29 @@ pub enum Kind {
         /// The database that is selected after the last command.
         last_db: u32,
     },
-    /// Commands that only [followers](crate::follower) get, and no file.
+    /// Commands that only [followers](crate::follower) get, and no file. They are dropped while the stream
+    /// is [another server's](crate::stream::Turn::is_received).
     ForFollowers,
+    /// Commands that only the file gets.
+    ForFile {
+        /// See [`Kind::Commands`].
+        first_db: u32,
+        /// See [`Kind::Commands`].
+        last_db: u32,
+    },
+    /// A part of another server's stream, as [`Received`] writes it. It is dropped unless the stream is
+    /// another server's.
+    Received,
+    /// No commands, but a [`Turn`](crate::stream::Turn): the history becomes another one.
+    Turn,
     /// No commands: the stream is cut here for the file.
     Cut,
     /// No commands: a follower begins here.
     Mark,
 }
 
-/// The header of a record in a batch: its ticket, length and databases.
+/// The header of a record in a batch: its ticket, length, kind and databases.
+#[derive(Clone, Copy)]
 struct Head {
     ticket: Ticket,
     n_bytes: usize,
@@ -79,35 +94,136 @@ struct Head {
 
 impl Head {
     const BYTES: usize = 24;
-    // These stand in place of a database.
-    const CUT: u32 = u32::MAX;
-    const MARK: u32 = u32::MAX - 1;
-    const FOR_FOLLOWERS: u32 = u32::MAX - 2;
+    /// The place of the kind above the bits of the length.
+    const KIND_BITS: u32 = 56;
 
     fn write(&self, to: &mut [u8]) {
-        let (first_db, last_db) = match self.kind {
-            Kind::Commands { first_db, last_db } => (first_db, last_db),
-            Kind::ForFollowers => (Self::FOR_FOLLOWERS, 0),
-            Kind::Cut => (Self::CUT, 0),
-            Kind::Mark => (Self::MARK, 0),
+        let (kind, first_db, last_db) = match self.kind {
+            Kind::Commands { first_db, last_db } => (0_u64, first_db, last_db),
+            Kind::ForFollowers => (1, 0, 0),
+            Kind::ForFile { first_db, last_db } => (2, first_db, last_db),
+            Kind::Received => (3, 0, 0),
+            Kind::Turn => (4, 0, 0),
+            Kind::Cut => (5, 0, 0),
+            Kind::Mark => (6, 0, 0),
         };
+        let length = self.n_bytes as u64 | kind << Self::KIND_BITS;
         to[..8].copy_from_slice(&self.ticket.to_le_bytes());
-        to[8..16].copy_from_slice(&(self.n_bytes as u64).to_le_bytes());
+        to[8..16].copy_from_slice(&length.to_le_bytes());
         to[16..20].copy_from_slice(&first_db.to_le_bytes());
         to[20..24].copy_from_slice(&last_db.to_le_bytes());
     }
 
     fn read(from: &[u8]) -> Self {
-        let number = |at: usize| u64::from_le_bytes(from[at..at + 8].try_into().expect("eight bytes"));
-        let database = |at: usize| u32::from_le_bytes(from[at..at + 4].try_into().expect("four bytes"));
-        let kind = match (database(16), database(20)) {
-            (Self::FOR_FOLLOWERS, _) => Kind::ForFollowers,
-            (Self::CUT, _) => Kind::Cut,
-            (Self::MARK, _) => Kind::Mark,
-            (first_db, last_db) => Kind::Commands { first_db, last_db },
+        let (first_db, last_db) = (u32_at(from, 16), u32_at(from, 20));
+        let length = u64_at(from, 8);
+        let kind = match length >> Self::KIND_BITS {
+            0 => Kind::Commands { first_db, last_db },
+            1 => Kind::ForFollowers,
+            2 => Kind::ForFile { first_db, last_db },
+            3 => Kind::Received,
+            4 => Kind::Turn,
+            5 => Kind::Cut,
+            _ => Kind::Mark,
         };
-        Self { ticket: number(0), n_bytes: number(8) as usize, kind }
+        let n_bytes = (length & ((1 << Self::KIND_BITS) - 1)) as usize;
+        Self { ticket: u64_at(from, 0), n_bytes, kind }
     }
+}
+
+fn u64_at(from: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(from[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn u32_at(from: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(from[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The commands of a part of another server's stream, as the file gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileText {
+    /// It gets none.
+    Nothing,
+    /// They are the bytes that were received. `db` must be selected before them, if any must.
+    Same {
+        /// See above.
+        db: Option<u32>,
+    },
+    /// They are other commands. This database must be selected before them, and `last_db` is after them.
+    Other {
+        /// See above.
+        first_db: u32,
+        /// See above.
+        last_db: u32,
+    },
+}
+
+/// A part of another server's stream: its bytes for followers, and what the file gets for it.
+///
+/// A record has both, so that the file never has the one without the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received<'r> {
+    /// The bytes as they came.
+    pub bytes: &'r [u8],
+    /// The database that the stream has selected after them.
+    pub db: u32,
+}
+
+impl Received<'_> {
+    /// The bytes before the received ones in a record.
+    const HEAD_BYTES: usize = 24;
+    /// Stands for no database.
+    const NO_DB: u32 = u32::MAX;
+
+    /// Appends it as a record. `write` appends the file's commands, which may be the received bytes, and
+    /// returns the databases that are selected before and after them; `None` if the file gets none.
+    pub fn write(
+        self,
+        to: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>) -> Option<(Option<u32>, u32)>,
+    ) -> Kind {
+        let start = to.len();
+        to.resize(start + Self::HEAD_BYTES, 0);
+        to.extend_from_slice(self.bytes);
+        let text_at = to.len();
+        let (form, first_db, last_db) = match write(to) {
+            None => (0_u32, Self::NO_DB, Self::NO_DB),
+            Some((first_db, last_db)) if to[text_at..] == *self.bytes && last_db == self.db => {
+                to.truncate(text_at);
+                (1, first_db.unwrap_or(Self::NO_DB), last_db)
+            }
+            Some((first_db, last_db)) => (2, first_db.unwrap_or(last_db), last_db),
+        };
+        let head = &mut to[start..start + Self::HEAD_BYTES];
+        head[..8].copy_from_slice(&(self.bytes.len() as u64).to_le_bytes());
+        for (at, number) in [(8, self.db), (12, form), (16, first_db), (20, last_db)] {
+            head[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        Kind::Received
+    }
+
+    /// The received bytes' length, the database after them, and the file's text.
+    fn read_head(record: &[u8]) -> (usize, u32, FileText) {
+        let (first_db, last_db) = (u32_at(record, 16), u32_at(record, 20));
+        let text = match u32_at(record, 12) {
+            0 => FileText::Nothing,
+            1 => FileText::Same { db: Some(first_db).filter(|&db| db != Self::NO_DB) },
+            _ => FileText::Other { first_db, last_db },
+        };
+        (u64_at(record, 0) as usize, u32_at(record, 8), text)
+    }
+}
+
+/// A record that is not the same for followers and the file.
+pub struct ApartRecord<B> {
+    /// The bytes that followers get.
+    pub stream: B,
+    /// The commands that the file gets; none if they are those for followers.
+    pub file: Option<B>,
+    /// The database to select for the file before its commands, if another one is.
+    pub select: Option<u32>,
+    /// The database to select for the file after its commands, because the stream has that selected.
+    pub select_again: Option<u32>,
 }
 
 impl Intake {
@@ -204,6 +320,28 @@ impl OpenLane {
     }
 }
 
+/// The result of [`Pen::take_apart`].
+pub enum Apart {
+    /// There is no such record.
+    Over,
+    /// It was not accepted, and comes again.
+    Other,
+    /// It was taken.
+    Taken,
+    /// It is long. This is the record, and the memory that it keeps.
+    Long(ApartRecord<Bytes>, usize),
+}
+
+/// The parts of a record for followers and for the file.
+struct ApartPlaces {
+    stream: Range<usize>,
+    file: Option<Range<usize>>,
+    select: Option<u32>,
+    select_again: Option<u32>,
+    /// The databases that the stream and the file have selected after it.
+    dbs: (Option<u32>, Option<u32>),
+}
+
 /// The merging side of the intake.
 pub struct Pen {
     lanes: Vec<OpenLane>,
@@ -213,6 +351,12 @@ pub struct Pen {
     last: usize,
     /// The database that is selected at the end of the stream, if it is known.
     db: Option<u32>,
+    /// It is selected once more before the next command: somebody may begin to read there.
+    selects_again: bool,
+    /// The database that is selected at the end of the file, if it is known.
+    file_db: Option<u32>,
+    /// Whether the stream is another server's.
+    is_received: bool,
 }
 
 /// The destination of merged records.
@@ -234,8 +378,10 @@ pub enum Merged {
     UpToCut,
     /// The next record is a mark.
     UpToMark,
-    /// The next record is for followers only.
-    UpToOthers,
+    /// The next record is a turn.
+    UpToTurn,
+    /// The next record is not the same for followers and the file.
+    UpToApart,
     /// The next record is long: the caller takes it with its batch, without a copy.
     UpToLong,
 }
@@ -243,7 +389,36 @@ pub enum Merged {
 impl Pen {
     /// The pen of an intake from which nothing has been merged.
     pub fn new(intake: &Intake) -> Self {
-        Self { lanes: intake.lanes.iter().map(|_| OpenLane::default()).collect(), next: 1, last: 0, db: None }
+        Self {
+            lanes: intake.lanes.iter().map(|_| OpenLane::default()).collect(),
+            next: 1,
+            last: 0,
+            db: None,
+            selects_again: false,
+            file_db: None,
+            is_received: false,
+        }
+    }
+
+    /// Whether the stream is another server's.
+    pub fn is_received(&self) -> bool {
+        self.is_received
+    }
+
+    /// The database that is selected at the end of the stream, if it is known.
+    pub fn db(&self) -> Option<u32> {
+        self.db
+    }
+
+    /// Sets whose stream it is, and the database that it has selected.
+    ///
+    /// If the stream is another server's and the file has another database selected, the caller must make it
+    /// select the returned one. A start from the file then knows it.
+    pub fn turn(&mut self, is_received: bool, db: Option<u32>) -> Option<u32> {
+        (self.is_received, self.db, self.selects_again) = (is_received, db, true);
+        let selected = db.filter(|&db| is_received && self.file_db != Some(db));
+        self.file_db = selected.or(self.file_db);
+        selected
     }
 
     /// The last ticket that is merged; 0 before the first.
@@ -251,16 +426,11 @@ impl Pen {
         self.next - 1
     }
 
-    /// Forgets the selected database. The next record selects its own again, because another file begins.
-    pub fn forget_db(&mut self) {
-        self.db = None;
-    }
-
     /// Merges published records in the order of their tickets.
     ///
     /// It ends when the next record is not published, or when `go_on` returns false. `go_on` is called after
-    /// each record with the record's length in bytes. The merge also stops before a cut, a mark and a record
-    /// for followers. It stops before a [long](Self::take_long) record too, but after the selection of its
+    /// each record with the record's length in bytes. The merge also stops before records of other kinds
+    /// than commands. It stops before a [long](Self::take_long) record too, but after the selection of its
     /// database.
     pub fn merge(
         &mut self,
@@ -272,25 +442,24 @@ impl Pen {
             let Some((lane, head)) = self.find(intake) else { return Merged::All };
             let (first_db, last_db) = match head.kind {
                 Kind::Commands { first_db, last_db } => (first_db, last_db),
-                Kind::ForFollowers => return Merged::UpToOthers,
+                Kind::ForFollowers | Kind::ForFile { .. } | Kind::Received => return Merged::UpToApart,
+                Kind::Turn => return Merged::UpToTurn,
                 Kind::Cut => return Merged::UpToCut,
                 Kind::Mark => return Merged::UpToMark,
             };
             let is_long = head.n_bytes >= LONG_BYTES;
-            if self.db != Some(first_db) {
+            if self.selects_again || self.db != Some(first_db) || self.file_db != Some(first_db) {
                 to.select(first_db);
                 if is_long {
                     to.append(&[]);
-                    self.db = Some(first_db);
+                    self.select(first_db);
                 }
             }
             if is_long {
                 return Merged::UpToLong;
             }
-            self.db = Some(last_db);
-            let open = &self.lanes[lane];
-            let start = open.at + Head::BYTES;
-            to.append(&open.batch[start..start + head.n_bytes]);
+            self.select(last_db);
+            to.append(self.record(lane, &head));
             self.pass(intake, lane, &head);
             if !go_on(head.n_bytes) {
                 return Merged::Enough;
@@ -298,27 +467,115 @@ impl Pen {
         }
     }
 
+    /// Notes the database that commands of both have selected.
+    fn select(&mut self, db: u32) {
+        (self.db, self.file_db, self.selects_again) = (Some(db), Some(db), false);
+    }
+
+    /// The bytes of a record.
+    fn record(&self, lane: usize, head: &Head) -> &[u8] {
+        let open = &self.lanes[lane];
+        let start = open.at + Head::BYTES;
+        &open.batch[start..start + head.n_bytes]
+    }
+
     /// Passes the cut or the mark at which [`merge`](Self::merge) has stopped.
+    ///
+    /// Whoever begins there does not know the selected database. So the server's own stream selects it again.
+    /// If the stream is another server's, the reader must learn it otherwise: it is returned.
     ///
     /// # Panics
     /// If the next record is neither.
-    pub fn pass_cut(&mut self, intake: &Intake) {
+    pub fn pass_cut(&mut self, intake: &Intake) -> Option<u32> {
         let (lane, head) = self.find(intake).expect("the cut was seen");
         assert!(matches!(head.kind, Kind::Cut | Kind::Mark), "the next record has no commands");
         self.pass(intake, lane, &head);
-        self.db = None;
+        self.selects_again = true;
+        let selected = self.db.filter(|_| self.is_received);
+        if head.kind == Kind::Cut {
+            self.file_db = selected;
+        }
+        selected
     }
 
-    /// Merges the records for followers at which [`merge`](Self::merge) has stopped, up to one of another
-    /// kind.
-    pub fn merge_others(&mut self, intake: &Intake, to: &mut impl Sink) {
-        while let Some((lane, head)) = self.find(intake)
-            && head.kind == Kind::ForFollowers
-        {
-            let open = &self.lanes[lane];
-            let start = open.at + Head::BYTES;
-            to.append(&open.batch[start..start + head.n_bytes]);
+    /// Takes the turn at which [`merge`](Self::merge) has stopped.
+    ///
+    /// # Panics
+    /// If the next record is none.
+    pub fn take_turn(&mut self, intake: &Intake) -> Vec<u8> {
+        let (lane, head) = self.find(intake).expect("the turn was seen");
+        assert_eq!(head.kind, Kind::Turn, "the next record is a turn");
+        let turn = self.record(lane, &head).to_vec();
+        self.pass(intake, lane, &head);
+        turn
+    }
+
+    /// Takes the next record, if it is one that [`merge`](Self::merge) leaves to others, and `take` accepts
+    /// it. A record that counts for nobody is passed.
+    ///
+    /// A long record is handed over without a copy, with the memory that it keeps.
+    pub fn take_apart(&mut self, intake: &Intake, mut take: impl FnMut(ApartRecord<&[u8]>) -> bool) -> Apart {
+        loop {
+            let Some((lane, head)) = self.find(intake) else { return Apart::Over };
+            let counts = match head.kind {
+                Kind::ForFollowers => !self.is_received,
+                Kind::Received => self.is_received,
+                Kind::ForFile { .. } => true,
+                _ => return Apart::Over,
+            };
+            if !counts {
+                self.pass(intake, lane, &head);
+                continue;
+            }
+            let ApartPlaces { stream, file, select, select_again, dbs } = self.places(lane, &head);
+            if head.n_bytes >= LONG_BYTES {
+                let (bytes, n_allocated) = self.take_record(intake, lane, &head);
+                (self.db, self.file_db) = dbs;
+                let file = file.map(|file| bytes.slice(file));
+                let record = ApartRecord { stream: bytes.slice(stream), file, select, select_again };
+                return Apart::Long(record, n_allocated);
+            }
+            let bytes = self.record(lane, &head);
+            let file = file.map(|file| &bytes[file]);
+            if !take(ApartRecord { stream: &bytes[stream], file, select, select_again }) {
+                return Apart::Other;
+            }
+            (self.db, self.file_db) = dbs;
             self.pass(intake, lane, &head);
+            return Apart::Taken;
+        }
+    }
+
+    /// The parts of a record for followers and for the file.
+    fn places(&self, lane: usize, head: &Head) -> ApartPlaces {
+        let (db, file_db, all) = (self.db, self.file_db, 0..head.n_bytes);
+        let select = |first_db: u32| Some(first_db).filter(|_| file_db != Some(first_db));
+        let nothing = Some(0..0);
+        match head.kind {
+            Kind::ForFile { first_db, last_db } => {
+                // Otherwise a start from the file would not know what another server's stream has selected.
+                let select_again = db.filter(|&db| self.is_received && db != last_db);
+                let dbs = (db, Some(select_again.unwrap_or(last_db)));
+                ApartPlaces { stream: 0..0, file: Some(all), select: select(first_db), select_again, dbs }
+            }
+            Kind::Received => {
+                let (n_bytes, db, text) = Received::read_head(self.record(lane, head));
+                let stream = Received::HEAD_BYTES..Received::HEAD_BYTES + n_bytes;
+                let own = Some(stream.end..head.n_bytes);
+                let (file, select, file_db) = match text {
+                    FileText::Nothing => (nothing, None, file_db),
+                    FileText::Same { db: first } => (None, first.and_then(select), Some(db)),
+                    FileText::Other { first_db, last_db } => (own, select(first_db), Some(last_db)),
+                };
+                ApartPlaces { stream, file, select, select_again: None, dbs: (Some(db), file_db) }
+            }
+            _ => ApartPlaces {
+                stream: all,
+                file: nothing,
+                select: None,
+                select_again: None,
+                dbs: (db, file_db),
+            },
         }
     }
 
@@ -330,6 +587,12 @@ impl Pen {
     pub fn take_long(&mut self, intake: &Intake) -> (Bytes, usize) {
         let (lane, head) = self.find(intake).expect("the record was seen");
         let Kind::Commands { last_db, .. } = head.kind else { panic!("the next record is long") };
+        self.select(last_db);
+        self.take_record(intake, lane, &head)
+    }
+
+    /// Takes a long record with its batch.
+    fn take_record(&mut self, intake: &Intake, lane: usize, head: &Head) -> (Bytes, usize) {
         let open = &mut self.lanes[lane];
         let record = open.at + Head::BYTES..open.at + Head::BYTES + head.n_bytes;
         assert_eq!(record.end, open.batch.len(), "nothing is added after a long record");
@@ -337,16 +600,21 @@ impl Pen {
         let n_allocated = batch.capacity();
         intake.lanes[lane].unmerged_bytes.fetch_sub(n_allocated, Relaxed);
         self.next += 1;
-        self.db = Some(last_db);
         (Bytes::from(batch).slice(record), n_allocated)
     }
 
-    /// Skips all published records, up to a gap: the log has been turned off.
-    pub fn discard(&mut self, intake: &Intake) {
-        while let Some((lane, head)) = self.find(intake) {
-            self.pass(intake, lane, &head);
-        }
-        self.db = None;
+    /// Skips all published records, up to a gap or a turn: nobody reads them. Returns whether there is a
+    /// turn.
+    pub fn discard(&mut self, intake: &Intake) -> bool {
+        let is_at_turn = loop {
+            match self.find(intake) {
+                None => break false,
+                Some((_, head)) if head.kind == Kind::Turn => break true,
+                Some((lane, head)) => self.pass(intake, lane, &head),
+            }
+        };
+        (self.db, self.file_db) = (None, None);
+        is_at_turn
     }
 
     /// Finds the next record, if it is published.

@@ -18,7 +18,13 @@ use std::{
     ops::ControlFlow,
 };
 
-use crate::frame::{Header, MAGIC, TIME_MAGIC};
+use bytes::Bytes;
+
+use crate::{
+    frame::{Header, MAGIC, Place, TIME_MAGIC, history_in},
+    history::{History, ReplicationId},
+    stream::Lsn,
+};
 
 /// The longest line of such a file, except for comments, in bytes.
 const LINE_MAX: u64 = 64 << 10;
@@ -79,6 +85,13 @@ pub struct Reader<R> {
     previous: u32,
     /// The position in the stream of commands after the last frame; `None` before the first.
     offset: Option<u64>,
+    /// The ID of the history, if the file has told it.
+    id: Option<ReplicationId>,
+    /// The place in it after the last frame.
+    place: Option<Lsn>,
+    /// The last bytes of the stream, if the caller wants them.
+    recent: Option<History>,
+    has_units: bool,
     line: Vec<u8>,
     unit: Vec<u8>,
     /// The offset of the last units that were read.
@@ -105,8 +118,44 @@ impl<R: Read + Seek> Reader<R> {
         from.seek(SeekFrom::Start(at))?;
         let (line, unit) = (Vec::new(), Vec::new());
         let (from, whole_bytes, until) = (BufReader::new(from), at, None);
-        let (previous, offset, units_at, is_kept) = (0, None, at, false);
-        Ok(Self { from, at, whole_bytes, n_bytes, until, previous, offset, line, unit, units_at, is_kept })
+        Ok(Self {
+            from,
+            at,
+            whole_bytes,
+            n_bytes,
+            until,
+            previous: 0,
+            offset: None,
+            id: None,
+            place: None,
+            recent: None,
+            has_units: false,
+            line,
+            unit,
+            units_at: at,
+            is_kept: false,
+        })
+    }
+
+    /// Keeps the last bytes of the change stream, as far as the file has them. They are added to those of the
+    /// files before.
+    pub fn keep_recent(&mut self, recent: History) {
+        self.recent = Some(recent);
+    }
+
+    /// The last bytes of the change stream, as far as the file has them.
+    pub fn take_recent(&mut self) -> Option<History> {
+        self.recent.take()
+    }
+
+    /// Whether the file has had a unit so far.
+    pub fn has_units(&self) -> bool {
+        self.has_units
+    }
+
+    /// The history of which the data is, and its place there, if the file has told that.
+    pub fn place(&self) -> Option<(ReplicationId, Lsn)> {
+        self.id.zip(self.place)
     }
 
     /// Ends reading before the first line with a time after `seconds`, in seconds since 1970.
@@ -171,10 +220,17 @@ impl<R: Read + Seek> Reader<R> {
                 if !self.read_frame()? {
                     return Err(self.judge(start, "a frame is not what it says it is")?);
                 }
+                if let Some(id) = history_in(&self.unit) {
+                    self.unit.clear();
+                    self.id = id;
+                    if id.is_none() {
+                        self.forget_history();
+                    }
+                }
                 if self.unit.is_empty() {
                     continue;
                 }
-                self.whole_bytes = self.at;
+                (self.whole_bytes, self.has_units) = (self.at, true);
                 return Ok(Some(&self.unit));
             }
             match self.line[0] {
@@ -186,6 +242,9 @@ impl<R: Read + Seek> Reader<R> {
                 b'#' if self.is_too_late(start)? => return Ok(None),
                 b'#' => {}
                 b'*' => {
+                    // Another program wrote it, which knows of no history.
+                    self.forget_history();
+                    self.has_units = true;
                     let from = self.unit.len();
                     if !self.read_command(start)? {
                         return Err(Broken::Torn { at: self.whole_bytes });
@@ -275,7 +334,36 @@ impl<R: Read + Seek> Reader<R> {
         }
         self.previous = header.sum;
         self.offset = Some(header.offset + header.n_bytes);
+        self.note_place(header.place);
         Ok(true)
+    }
+
+    /// Notes the place after the frame that was read, and the bytes of the stream that it has.
+    fn note_place(&mut self, place: Option<Place>) {
+        let Some(place) = place else { return self.forget_history() };
+        self.place = Some(place.lsn());
+        let Some(recent) = &mut self.recent else { return };
+        let start = place.lsn().0.checked_sub(self.unit.len() as u64).map(Lsn);
+        match (place, start) {
+            (Place::At(_), Some(start)) => {
+                match recent.end() {
+                    // Nothing is known of the bytes before.
+                    Lsn(0) => recent.begin_anew(start),
+                    _ => recent.skip_to(start),
+                }
+                recent.add(&Bytes::copy_from_slice(&self.unit));
+            }
+            (place, _) if recent.end() != place.lsn() => recent.begin_anew(place.lsn()),
+            _ => {}
+        }
+    }
+
+    /// Notes that the data is of no history any more.
+    fn forget_history(&mut self) {
+        (self.id, self.place) = (None, None);
+        if let Some(recent) = &mut self.recent {
+            recent.begin_anew(Lsn(0));
+        }
     }
 
     /// Appends the command that begins at `start`, whose first line has been read. Returns whether it is
@@ -467,7 +555,7 @@ mod tests {
         for nth in 0..n_units {
             let unit = if nth == 1 { transaction() } else { command(&["SET", "key", &nth.to_string()]) };
             starts.push(file.len());
-            framer.write(&unit, &[unit.len()], &mut file);
+            framer.write(&unit, &[unit.len()], Lsn(0), &mut file);
             if nth + 1 < n_units - n_unsafe {
                 framer.safe = framer.offset;
             }
@@ -491,7 +579,7 @@ mod tests {
             ..Framer::default()
         };
         let last = command(&["DEL", "key"]);
-        framer.write(&last, &[last.len()], &mut file);
+        framer.write(&last, &[last.len()], Lsn(0), &mut file);
         let expected = [units.concat(), transaction(), command(&["SELECT", "0"]), last].concat();
         assert!(matches!(read(&file), (all, None) if all == expected));
     }
@@ -534,7 +622,7 @@ mod tests {
             };
             let mut framer = Framer { previous: reader.previous_sum(), ..Framer::default() };
             let mut mended = file[..at as usize].to_vec();
-            framer.write(&units[1], &[units[1].len()], &mut mended);
+            framer.write(&units[1], &[units[1].len()], Lsn(0), &mut mended);
             assert!(matches!(read(&mended), (all, None) if all == units.concat()), "{n_bytes} bytes");
         }
     }

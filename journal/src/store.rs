@@ -16,8 +16,10 @@ use std::{io, ops::Deref};
 
 use crate::{
     disk::{Disk, DiskFile},
-    frame::{FRAME_BYTES, Framer},
+    frame::{FRAME_BYTES, Framer, Place},
+    history::ReplicationId,
     manifest::{Invalid, Manifest},
+    stream::{FilePart, Lsn},
 };
 
 /// The capacity for frames that is kept for the next append, in bytes.
@@ -172,8 +174,10 @@ impl<D: Disk> Aof<D> {
                 // A torn end must not come back. The data that was read must stay, because coming replies
                 // depend on it.
                 file.truncate(end.n_bytes)?;
-                let n_anchor =
-                    if end.previous == 0 { write_anchor(&file, end.n_bytes, &mut framer)? } else { 0 };
+                let n_anchor = match end.previous {
+                    0 => write_by(&file, end.n_bytes, &mut framer, Framer::begin_file)?,
+                    _ => 0,
+                };
                 file.sync()?;
                 (file, end.n_bytes + n_anchor)
             }
@@ -292,7 +296,7 @@ impl<D: Disk> Aof<D> {
             let aside = format!("temp-{}.incr.aof", self.name).into_bytes();
             let mut framer = Framer { previous: 0, ..self.framer };
             let made = self.disk.create(&aside).and_then(|file| {
-                let n_bytes = write_anchor(&file, 0, &mut framer)?;
+                let n_bytes = write_by(&file, 0, &mut framer, Framer::begin_file)?;
                 file.sync()?;
                 Ok((file, n_bytes))
             });
@@ -326,20 +330,72 @@ impl<D: Disk> Aof<D> {
         Ok(())
     }
 
-    /// Appends adjacent units, of which `ends` are the ends. It does not sync them. A single unit that is
-    /// longer than a frame is not copied.
+    /// The history and the place in it after the last frame, if frames have places.
+    pub fn history(&self) -> Option<(ReplicationId, Lsn)> {
+        self.framer.history
+    }
+
+    /// Appends adjacent units, of which `ends` are the ends. `start` is their place in the change stream. It
+    /// does not sync them. A single unit that is longer than a frame is not copied.
     ///
     /// # Errors
     /// The error of the disk. Nothing is appended then, even if bytes were written after the end. The caller
     /// may try again.
-    pub fn append(&mut self, units: &[u8], ends: &[usize]) -> io::Result<()> {
+    pub fn append(&mut self, units: &[u8], ends: &[usize], start: Lsn) -> io::Result<()> {
+        if ends.len() == 1 && units.len() > FRAME_BYTES {
+            let place = Place::At(Lsn(start.0 + units.len() as u64));
+            return self.append_long(units, place);
+        }
+        self.append_frames(|framer, to| framer.write(units, ends, start, to))
+    }
+
+    /// Appends what the file gets for a piece of the stream, if that is not the piece's own bytes.
+    ///
+    /// # Errors
+    /// See [`append`](Self::append).
+    pub fn append_own(&mut self, part: &FilePart) -> io::Result<()> {
+        if let &[(end, place)] = &*part.ends
+            && end > FRAME_BYTES
+        {
+            return self.append_long(&part.bytes, Place::To(place));
+        }
+        self.append_frames(|framer, to| framer.write_own(&part.bytes, &part.ends, to))
+    }
+
+    fn append_long(&mut self, unit: &[u8], place: Place) -> io::Result<()> {
         let mut framer = self.framer;
         self.frames.clear();
-        if ends.len() == 1 && units.len() > FRAME_BYTES {
-            framer.begin(units, &mut self.frames);
-            return self.write(framer, units);
+        framer.begin(unit, Some(place).filter(|_| framer.history.is_some()), &mut self.frames);
+        self.write(framer, unit)
+    }
+
+    /// Notes how far the change stream has come with what the file does not need.
+    ///
+    /// # Errors
+    /// See [`append`](Self::append).
+    pub fn advance(&mut self, at: Lsn) -> io::Result<()> {
+        match self.framer.history {
+            None => Ok(()),
+            Some(_) => self.append_frames(|framer, to| framer.advance(at, to)),
         }
-        framer.write(units, ends, &mut self.frames);
+    }
+
+    /// Notes the history to which the data belongs from here on, and its place there.
+    ///
+    /// # Errors
+    /// See [`append`](Self::append).
+    pub fn tell_history(&mut self, id: Option<ReplicationId>, at: Lsn) -> io::Result<()> {
+        match id {
+            None if self.framer.history.is_none() => Ok(()),
+            None => self.append_frames(Framer::end_history),
+            Some(id) => self.append_frames(|framer, to| framer.tell_history(id, at, to)),
+        }
+    }
+
+    fn append_frames(&mut self, write: impl FnOnce(&mut Framer, &mut Vec<u8>)) -> io::Result<()> {
+        let mut framer = self.framer;
+        self.frames.clear();
+        write(&mut framer, &mut self.frames);
         self.write(framer, &[])
     }
 
@@ -349,6 +405,9 @@ impl<D: Disk> Aof<D> {
         let n_frames = self.frames.len() as u64;
         let end = self.end + n_frames + rest.len() as u64;
         self.touched = self.touched.max(end);
+        if self.frames.is_empty() {
+            return Ok(());
+        }
         self.file.write_at(&self.frames, self.end)?;
         if !rest.is_empty() {
             self.file.write_at(rest, self.end + n_frames)?;
@@ -455,7 +514,8 @@ impl<D: Disk> Aof<D> {
             self.file.sync()?;
             self.framer.safe = self.framer.offset;
             // A full disk may have no space for the anchor, or for a part of it.
-            self.end += write_anchor(&*self.file, self.end, &mut self.framer).unwrap_or(0);
+            let anchored = write_by(&*self.file, self.end, &mut self.framer, Framer::anchor);
+            self.end += anchored.unwrap_or(0);
             may_be_longer = true;
         }
         if may_be_longer {
@@ -498,7 +558,7 @@ fn begin_increment<D: Disk>(
     (framer.previous, framer.told) = (0, 0);
     let mut make = || {
         let file = disk.create(&part.name)?;
-        let n_bytes = write_anchor(&file, 0, framer)?;
+        let n_bytes = write_by(&file, 0, framer, Framer::begin_file)?;
         file.sync()?;
         disk.sync_folder()?;
         Ok((file, n_bytes))
@@ -513,12 +573,17 @@ fn begin_increment<D: Disk>(
     Ok(made)
 }
 
-/// Writes a frame of no units at a file's end, and returns its length.
-fn write_anchor(file: &impl DiskFile, at: u64, framer: &mut Framer) -> io::Result<u64> {
-    let mut anchor = Vec::new();
-    framer.anchor(&mut anchor);
-    file.write_at(&anchor, at)?;
-    Ok(anchor.len() as u64)
+/// Writes what `write` makes a framer write at a file's end, and returns its length.
+fn write_by(
+    file: &impl DiskFile,
+    at: u64,
+    framer: &mut Framer,
+    write: impl FnOnce(&mut Framer, &mut Vec<u8>),
+) -> io::Result<u64> {
+    let mut frames = Vec::new();
+    write(framer, &mut frames);
+    file.write_at(&frames, at)?;
+    Ok(frames.len() as u64)
 }
 
 /// The reason why a manifest could not be written.

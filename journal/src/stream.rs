@@ -6,6 +6,10 @@
 //! cursor, one for each consumer ───────┘
 //! ```
 //!
+//! A place in the stream is a *replication offset*: the number of bytes of its history before. A server that
+//! receives another server's stream hands the bytes on as they came, so both count alike. The file may get
+//! other bytes for the same changes.
+//!
 //! A *piece* is immutable once it is in the stream, so consumers read it without a lock and without a copy. A
 //! piece lives as long as a cursor stands before it.
 //!
@@ -17,7 +21,7 @@ use std::{
     ops::ControlFlow,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -27,8 +31,8 @@ use bytes::{Bytes, BytesMut};
 use crate::{
     baton::{Baton, Guard},
     follower::Follower,
-    history::History,
-    intake::{Intake, Kind, Merged, Pen, Sink, Ticket, Writer},
+    history::{History, ReplicationId},
+    intake::{Apart, ApartRecord, Intake, Kind, Merged, Pen, Sink, Ticket, Writer},
 };
 
 /// The most records of a piece.
@@ -40,21 +44,75 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The room that is allocated for pieces at a time, in bytes. Short pieces share one.
 const ROOM_BYTES: usize = 16 << 10;
 
-/// A place in the change stream: the number of bytes before it since the process started.
+/// A place in the change stream: the number of bytes of its history before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lsn(pub u64);
 
+/// A change of the history to which the stream belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The history's ID, if another server may know it.
+    pub id: Option<ReplicationId>,
+    /// Whether the stream is another server's from here on.
+    pub is_received: bool,
+    /// If all data was replaced: the place of the new data in its history, and the database that the stream
+    /// has selected there.
+    pub jump: Option<(Lsn, u32)>,
+}
+
+impl Turn {
+    /// Appends it as a record.
+    pub fn write(&self, to: &mut Vec<u8>) -> Kind {
+        to.push(
+            u8::from(self.id.is_some())
+                | u8::from(self.is_received) << 1
+                | u8::from(self.jump.is_some()) << 2,
+        );
+        to.extend_from_slice(self.id.unwrap_or(ReplicationId::NONE).as_str().as_bytes());
+        let (lsn, db) = self.jump.unwrap_or_default();
+        to.extend_from_slice(&lsn.0.to_le_bytes());
+        to.extend_from_slice(&db.to_le_bytes());
+        Kind::Turn
+    }
+
+    /// Reads a record.
+    fn read(record: &[u8]) -> Self {
+        let (flags, rest) = record.split_first().expect("it has flags");
+        let (id, rest) = rest.split_at(ReplicationId::BYTES);
+        let (lsn, db) = rest.split_at(8);
+        let lsn = Lsn(u64::from_le_bytes(lsn.try_into().expect("eight bytes")));
+        let db = u32::from_le_bytes(db.try_into().expect("four bytes"));
+        Self {
+            id: ReplicationId::parse(id).filter(|_| flags & 1 != 0),
+            is_received: flags & 2 != 0,
+            jump: (flags & 4 != 0).then_some((lsn, db)),
+        }
+    }
+}
+
 /// The contents of a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PieceKind {
     /// Commands of whole units.
     Units,
-    /// Commands of whole units that no file gets.
-    ForFollowers,
+    /// Commands of whole units, and what the file gets for them.
+    Apart(FilePart),
+    /// Nothing. The history becomes another one.
+    Turn(Turn),
     /// Nothing. The stream is cut here: a base of the file has everything before.
     Cut,
-    /// Nothing. The snapshot of a follower has everything before.
-    Mark,
+    /// Nothing. The snapshot of a follower has everything before. If the stream is another server's, the
+    /// follower must learn that this database is selected.
+    Mark(Option<u32>),
+}
+
+/// The commands that the file gets for a piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilePart {
+    /// The commands of whole units.
+    pub bytes: Bytes,
+    /// The end of each unit in `bytes`, and the place of the stream to which the data has come there.
+    pub ends: Box<[(usize, Lsn)]>,
 }
 
 /// Adjacent records of the stream, or a cut.
@@ -93,6 +151,11 @@ impl Piece {
             Ends::One(end) => std::slice::from_ref(end),
             Ends::Any(ends) => ends,
         }
+    }
+
+    /// Whether all data is replaced here.
+    pub fn is_jump(&self) -> bool {
+        matches!(&self.kind, PieceKind::Turn(turn) if turn.jump.is_some())
     }
 
     /// The place after it.
@@ -134,6 +197,11 @@ impl Cursor {
         self.at.next.get().map(|(piece, _)| piece)
     }
 
+    /// Whether no other piece follows the next one yet.
+    pub fn is_at_last(&self) -> bool {
+        self.at.next.get().is_none_or(|(_, after)| after.next.get().is_none())
+    }
+
     /// Passes the next piece, if there is one.
     pub fn pass(&mut self) {
         let Some((piece, after)) = self.at.next.get() else { return };
@@ -156,6 +224,7 @@ pub struct Merger {
     /// The memory of all pieces so far, in bytes.
     allocated_bytes: u64,
     room: Room,
+    apart: ApartRoom,
     subscribed: Arc<()>,
     /// The last bytes, for followers that come back.
     history: Option<History>,
@@ -167,12 +236,17 @@ pub struct Merger {
 struct Published {
     merged: AtomicU64,
     end: AtomicU64,
+    /// The selected database, or [`NO_DB`].
+    db: AtomicU32,
     /// The place of the history's first byte, and its length. It is kept if the length is not this.
     history: [AtomicU64; 2],
 }
 
 /// Stands for the length of a history that is not kept.
 const NOT_KEPT: u64 = u64::MAX;
+
+/// Stands for a database that is not known.
+const NO_DB: u32 = u32::MAX;
 
 impl Merger {
     fn new(intake: &Intake, published: Arc<Published>) -> Self {
@@ -182,6 +256,7 @@ impl Merger {
             lsn: Lsn(0),
             allocated_bytes: 0,
             room: Room::default(),
+            apart: ApartRoom::default(),
             subscribed: Arc::new(()),
             history: None,
             published,
@@ -229,6 +304,18 @@ impl Merger {
         self.publish_history();
     }
 
+    /// Begins the stream at a place where data was read. `db` is selected there. `history` has the bytes
+    /// before, as far as they are known.
+    ///
+    /// Nothing may have been merged, and nobody may have subscribed.
+    pub fn begin_at(&mut self, lsn: Lsn, db: Option<u32>, is_received: bool, history: Option<History>) {
+        self.lsn = lsn;
+        self.history = history;
+        self.pen.turn(is_received, db);
+        self.publish_end();
+        self.publish_history();
+    }
+
     /// Keeps no bytes of the stream any more.
     pub fn end_history(&mut self) {
         self.history = None;
@@ -263,20 +350,18 @@ impl Merger {
         match merged {
             Merged::All | Merged::Enough => return false,
             Merged::UpToCut => {
-                self.pen.pass_cut(intake);
+                let selected = self.pen.pass_cut(intake);
                 self.push(PieceKind::Cut, Bytes::new(), Ends::of(&[]), 0);
-            }
-            Merged::UpToMark => {
-                self.pen.pass_cut(intake);
-                self.push(PieceKind::Mark, Bytes::new(), Ends::of(&[]), 0);
-            }
-            Merged::UpToOthers => {
-                self.pen.merge_others(intake, &mut self.room);
-                if let Some((bytes, ends)) = self.room.take() {
-                    let n_allocated = bytes.len();
-                    self.push(PieceKind::ForFollowers, bytes, ends, n_allocated);
+                if let Some(db) = selected {
+                    self.select_in_file(db);
                 }
             }
+            Merged::UpToMark => {
+                let selected = self.pen.pass_cut(intake);
+                self.push(PieceKind::Mark(selected), Bytes::new(), Ends::of(&[]), 0);
+            }
+            Merged::UpToTurn => self.turn(intake),
+            Merged::UpToApart => self.merge_apart(intake),
             Merged::UpToLong => {
                 let (bytes, n_allocated) = self.pen.take_long(intake);
                 let ends = Ends::One(bytes.len());
@@ -286,9 +371,79 @@ impl Merger {
         true
     }
 
+    /// Adds a piece of records that followers and the file do not get alike.
+    fn merge_apart(&mut self, intake: &Intake) {
+        let start = self.lsn;
+        let taken = loop {
+            let apart = &mut self.apart;
+            match self.pen.take_apart(intake, |record| apart.add(record, start)) {
+                Apart::Taken => {}
+                other => break other,
+            }
+        };
+        if let Some((kind, bytes, ends)) = self.apart.take() {
+            let n_allocated =
+                bytes.len() + if let PieceKind::Apart(part) = &kind { part.n_bytes() } else { 0 };
+            self.push(kind, bytes, ends, n_allocated);
+        }
+        let Apart::Long(record, n_allocated) = taken else {
+            // Records that count for nobody are merged, too.
+            return self.publish_end();
+        };
+        let ApartRecord { stream, file, select, select_again } = record;
+        if let Some(db) = select {
+            self.select_in_file(db);
+        }
+        match file {
+            None => {
+                let ends = Ends::One(stream.len());
+                self.push(PieceKind::Units, stream, ends, n_allocated);
+            }
+            Some(file) => {
+                let end = Lsn(self.lsn.0 + stream.len() as u64);
+                let ends = if file.is_empty() { Box::default() } else { Box::from([(file.len(), end)]) };
+                let part = FilePart { bytes: file, ends };
+                self.push(PieceKind::Apart(part), stream, Ends::of(&[]), n_allocated);
+            }
+        }
+        if let Some(db) = select_again {
+            self.select_in_file(db);
+        }
+    }
+
+    /// Adds a piece by which the file selects a database.
+    fn select_in_file(&mut self, db: u32) {
+        let mut words = Vec::new();
+        write_select(&mut words, db);
+        let part = FilePart { ends: Box::from([(words.len(), self.lsn)]), bytes: Bytes::from(words) };
+        let n_allocated = part.n_bytes();
+        self.push(PieceKind::Apart(part), Bytes::new(), Ends::of(&[]), n_allocated);
+    }
+
+    /// Makes the history another one.
+    fn turn(&mut self, intake: &Intake) {
+        let turn = Turn::read(&self.pen.take_turn(intake));
+        let mut db = self.pen.db();
+        if let Some((to, selected)) = turn.jump {
+            self.lsn = to;
+            db = Some(selected);
+            if let Some(history) = &mut self.history {
+                history.begin_anew(to);
+            }
+            self.publish_history();
+        }
+        let selected = self.pen.turn(turn.is_received, db);
+        self.push(PieceKind::Turn(turn), Bytes::new(), Ends::of(&[]), 0);
+        if let Some(db) = selected {
+            self.select_in_file(db);
+        }
+    }
+
     /// Skips all that is published: nobody consumes it.
     pub fn discard(&mut self, intake: &Intake) {
-        self.pen.discard(intake);
+        while self.pen.discard(intake) {
+            self.turn(intake);
+        }
     }
 
     fn push(&mut self, kind: PieceKind, bytes: Bytes, ends: Ends, n_allocated: usize) {
@@ -312,7 +467,12 @@ impl Merger {
         let added = self.tail.next.set((piece, Arc::clone(&after)));
         added.expect("only the thread with the baton adds pieces");
         self.tail = after;
+        self.publish_end();
+    }
+
+    fn publish_end(&self) {
         self.published.end.store(self.lsn.0, Ordering::Relaxed);
+        self.published.db.store(self.pen.db().unwrap_or(NO_DB), Ordering::Relaxed);
         // Release pairs with the Acquire of `merged_end`: whoever sees this ticket sees an end after it.
         self.published.merged.store(self.pen.merged(), Ordering::Release);
     }
@@ -352,14 +512,84 @@ impl Room {
 
 impl Sink for Room {
     fn select(&mut self, db: u32) {
-        let (db, mut words) = (db.to_string(), Vec::new());
-        write_words(&mut words, 2, [&b"SELECT"[..], db.as_bytes()].into_iter());
+        let mut words = Vec::new();
+        write_select(&mut words, db);
         self.extend(&words);
     }
 
     fn append(&mut self, commands: &[u8]) {
         self.extend(commands);
         self.ends.push(self.bytes.len());
+    }
+}
+
+/// Appends a command that selects a database.
+pub(crate) fn write_select(to: &mut Vec<u8>, db: u32) {
+    let db = db.to_string();
+    write_words(to, 2, [&b"SELECT"[..], db.as_bytes()].into_iter());
+}
+
+/// A piece that is being merged of records that followers and the file do not get alike.
+///
+/// If the file gets the same for all of its records, it becomes a piece of [units](PieceKind::Units).
+#[derive(Default)]
+struct ApartRoom {
+    stream: Vec<u8>,
+    file: Vec<u8>,
+    ends: Vec<(usize, Lsn)>,
+    is_same: bool,
+    n_records: usize,
+}
+
+impl ApartRoom {
+    /// Adds a record, unless it must be in the next piece. The piece begins at `start`.
+    fn add(&mut self, record: ApartRecord<&[u8]>, start: Lsn) -> bool {
+        let ApartRecord { stream, file, select, select_again } = record;
+        let is_same = file.is_none() && select.is_none() && select_again.is_none();
+        let is_full = self.n_records >= PIECE_RECORDS || self.stream.len() + self.file.len() >= PIECE_BYTES;
+        if self.n_records > 0 && (is_full || self.is_same != is_same) {
+            return false;
+        }
+        (self.is_same, self.n_records) = (is_same, self.n_records + 1);
+        self.stream.extend_from_slice(stream);
+        let end = Lsn(start.0 + self.stream.len() as u64);
+        if is_same {
+            self.ends.push((self.stream.len(), end));
+            return true;
+        }
+        if let Some(db) = select {
+            write_select(&mut self.file, db);
+        }
+        self.file.extend_from_slice(file.unwrap_or(stream));
+        if let Some(db) = select_again {
+            write_select(&mut self.file, db);
+        }
+        if self.ends.last().map_or(0, |&(end, _)| end) < self.file.len() {
+            self.ends.push((self.file.len(), end));
+        }
+        true
+    }
+
+    /// The piece, if it has a record.
+    fn take(&mut self) -> Option<(PieceKind, Bytes, Ends)> {
+        let Self { stream, file, ends, is_same, n_records } = std::mem::take(self);
+        if n_records == 0 {
+            return None;
+        }
+        let bytes = Bytes::from(stream);
+        if is_same {
+            let ends: Vec<usize> = ends.into_iter().map(|(end, _)| end).collect();
+            return Some((PieceKind::Units, bytes, Ends::of(&ends)));
+        }
+        let part = FilePart { bytes: Bytes::from(file), ends: ends.into() };
+        Some((PieceKind::Apart(part), bytes, Ends::of(&[])))
+    }
+}
+
+impl FilePart {
+    /// The memory that it keeps, in bytes.
+    fn n_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.ends)
     }
 }
 
@@ -384,6 +614,7 @@ impl<C> ChangeStream<C> {
         let intake = Intake::new(n_threads);
         let published = Arc::<Published>::default();
         published.history[1].store(NOT_KEPT, Ordering::Relaxed);
+        published.db.store(NO_DB, Ordering::Relaxed);
         let merger = Merger::new(&intake, Arc::clone(&published));
         Self { intake, published, held: Baton::new(Held { merger, consumer }) }
     }
@@ -393,6 +624,11 @@ impl<C> ChangeStream<C> {
         // Acquire pairs with the Release of `Merger::push`.
         let merged = self.published.merged.load(Ordering::Acquire);
         (merged, Lsn(self.published.end.load(Ordering::Relaxed)))
+    }
+
+    /// The database that the stream has selected at about its end, if it is known.
+    pub fn selected_db(&self) -> Option<u32> {
+        Some(self.published.db.load(Ordering::Relaxed)).filter(|&db| db != NO_DB)
     }
 
     /// The side of the stream that receives records.
@@ -421,6 +657,12 @@ impl<C> ChangeStream<C> {
     /// mark's ticket.
     pub fn add_mark(&self, writer: &mut Writer) -> Ticket {
         writer.add(&self.intake, |_| Kind::Mark)
+    }
+
+    /// Notes after all records so far that the history becomes another one. All shards are held, unless only
+    /// the history's ID becomes another one. Returns the ticket.
+    pub fn add_turn(&self, writer: &mut Writer, turn: &Turn) -> Ticket {
+        writer.add(&self.intake, |to| turn.write(to))
     }
 
     /// Hands a thread's batch over to the merger. The caller must [run](Self::run) after that, or have

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Output},
 };
 
-use braid_journal::{disk::Folder, store::Aof};
+use braid_journal::{disk::Folder, store::Aof, stream::Lsn};
 use braid_protocol::request::write_request;
 
 const NAME: &str = "appendonly.aof";
@@ -63,13 +63,13 @@ fn write(folder: &Folder) {
         write_request(&mut units, command);
     }
     ends.push(units.len());
-    aof.append(&units, &ends).expect("there is room");
+    aof.append(&units, &ends, Lsn(0)).expect("there is room");
     aof.begin_rewrite().expect("the disk is well");
     aof.reserve().expect("there is room");
     let mut last = Vec::new();
     write_request(&mut last, &["SELECT", "0"]);
     write_request(&mut last, &["INCR", "a"]);
-    aof.append(&last, &[last.len()]).expect("there is room");
+    aof.append(&last, &[last.len()], Lsn(0)).expect("there is room");
     // The process ends here as if it were killed.
     aof.current().sync_all().expect("the disk is well");
 }

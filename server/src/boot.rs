@@ -26,7 +26,8 @@ use braid_journal::disk::Folder;
 use braid_storage::{
     entry::time::Millis,
     keyspace::Keyspace,
-    sync::coordinator::{Engine, Weight, Worker},
+    observers::record,
+    sync::coordinator::{Engine, Held, Weight, Worker},
     table::hash::{HashTags, Router},
 };
 use crossbeam_utils::{CachePadded, sync::Parker};
@@ -56,6 +57,7 @@ use crate::{
     replication::{
         Replication,
         replica::{link::run_link, role::ReplicaRole},
+        turns::ResumePoint,
     },
     saving::{FoundAof, Then, replay, run_logger, run_saver},
     scripting::{functions::Functions, scripts::Scripts},
@@ -171,7 +173,11 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     notice!("Server initialized");
     match &source {
         Some(source) => source.begin(server),
-        None => log_ready(&kinds),
+        None => {
+            // No other thread runs yet.
+            server.begin_stream(None);
+            log_ready(&kinds);
+        }
     }
     let link_parker = parkers.pop().expect("the last one is the link's");
     let log_parker = parkers.pop().expect("the one before is the log's");
@@ -573,11 +579,12 @@ impl Source {
             notice!("There is no append-only file yet: it begins with what {} holds", path.display());
             found.begin_from(&path).map_err(|error| error.to_string())?;
         }
-        replay(server, &mut worker, found, Then::Log).map_err(|error| error.to_string())
+        replay(server, &mut worker, found, Then::Begin).map_err(|error| error.to_string())
     }
 }
 
 /// The time by which a key must have expired to be left out. A replica keeps all: its primary removes them.
+/// So does a server that may have replicas from before its start: they learn of each removal.
 fn load_as_of(server: &Server) -> Millis {
     if server.replica.is_on() { Millis(0) } else { server.clock.now() }
 }
@@ -585,7 +592,8 @@ fn load_as_of(server: &Server) -> Millis {
 /// Loads a snapshot.
 fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path) -> Result<(), String> {
     let began = Instant::now();
-    let mut loaded = match persist::load(server, path, load_as_of(server)) {
+    let as_of = if persist::tells_place(path) { Millis(0) } else { load_as_of(server) };
+    let mut loaded = match persist::load(server, path, as_of) {
         Ok(loaded) => loaded,
         // The server is stopping, so its work does not matter any more.
         Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
@@ -600,7 +608,18 @@ fn load_snapshot(server: &'static Server, worker: &mut Worker<Job>, path: &Path)
     command::replace_libraries(server, &loaded.libraries)
         .map_err(|why| format!("Loading the functions in {} failed: {why}", path.display()))?;
     let all = server.engine.all_shards();
-    while worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
+    let mut install = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
+        loaded.install(held);
+        let db = loaded.stream_db.unwrap_or_default();
+        let place = loaded.place.map(|(id, lsn)| ResumePoint { id, lsn, db, recent: None });
+        if place.is_some() && !server.replica.is_on() {
+            for &id in all.iter() {
+                held.shard(id).hear_all(record::LOG, true);
+            }
+        }
+        server.begin_stream(place);
+    };
+    while worker.with_shards(&all, &mut install).is_none() {
         // Another thread searches expired keys, which takes it no longer than this.
         thread::sleep(Duration::from_millis(1));
     }

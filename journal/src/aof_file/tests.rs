@@ -124,7 +124,7 @@ impl World {
     fn begin(&mut self) {
         let before = crate::store::manifest_in(&self.disk, NAME).expect("the manifest is whole");
         let Ok(aof) = Aof::begin_aside(self.disk.clone(), NAME, before) else { return };
-        self.file.begin_aside(aof, &mut self.writers[0]);
+        self.file.begin_aside(aof, None, &mut self.writers[0]);
         // There is no cut in a file that begins at one.
         self.rewriting = Some((self.tickets.len(), u64::MAX));
     }
@@ -339,7 +339,12 @@ fn threads_agree_on_one_order() {
     let (file, disk) = (File::new(N_THREADS + 1, Surroundings::default()), Simulated::default());
     let mut own = Writer::new(N_THREADS);
     let mut counter = file.stream().subscribe();
-    file.begin(Aof::open(disk.clone(), NAME, None::<(Manifest, _)>).expect("the disk is well"), 0, &mut own);
+    file.begin(
+        Aof::open(disk.clone(), NAME, None::<(Manifest, _)>).expect("the disk is well"),
+        0,
+        None,
+        &mut own,
+    );
     file.stream().publish(&mut own);
     let (is_over, seen) = (AtomicBool::new(false), Arc::new(Mutex::new((Vec::new(), Lsn(0)))));
     thread::scope(|scope| {

@@ -42,7 +42,7 @@ fn live(disk: &Simulated, dice: &mut Dice, life: &mut Life) -> io::Result<()> {
                     ends.push(bytes.len());
                 }
                 life.n_appended += ends.len();
-                aof.append(&bytes, &ends)?;
+                aof.append(&bytes, &ends, Lsn(0))?;
             }
             4 | 5 => {
                 aof.current().sync()?;
@@ -119,7 +119,7 @@ fn live_with_faults(disk: &Simulated, dice: &mut Dice) -> Life {
                 }
                 let (first, second) = (unit(life.n_appended), unit(life.n_appended + 1));
                 let ends = [first.len(), first.len() + second.len()];
-                if aof.append(&[first, second].concat(), &ends).is_ok() {
+                if aof.append(&[first, second].concat(), &ends, Lsn(0)).is_ok() {
                     life.n_appended += 2;
                 }
             }
@@ -185,13 +185,13 @@ fn a_folder_of_the_system_holds_what_was_appended() {
     let mut aof = Aof::open(folder.clone(), NAME, None).expect("the disk is well");
     aof.reserve().expect("there is room");
     let units = [unit(0), unit(1)].concat();
-    aof.append(&units, &[units.len() / 2, units.len()]).expect("there is room");
+    aof.append(&units, &[units.len() / 2, units.len()], Lsn(0)).expect("there is room");
     aof.current().sync().expect("the disk is well");
     aof.begin_rewrite().expect("the disk is well");
     std::fs::write(folder.path_of(TEMPORARY), "2").expect("there is room");
     aof.end_rewrite(TEMPORARY, true).expect("the disk is well");
     aof.remove_history().expect("the disk is well");
-    aof.append(&unit(2), &[unit(2).len()]).expect("there is room");
+    aof.append(&unit(2), &[unit(2).len()], Lsn(0)).expect("there is room");
     aof.close().expect("the disk is well");
     let mut names: Vec<String> = std::fs::read_dir(&path)
         .expect("it is there")
@@ -214,7 +214,7 @@ fn an_increment_begins_with_the_time_if_that_is_told_before_anything_is_appended
     assert!(aof.must_begin_anew());
     aof.begin_anew().expect("the disk is well");
     assert!(!aof.must_begin_anew());
-    aof.append(&unit(0), &[unit(0).len()]).expect("there is room");
+    aof.append(&unit(0), &[unit(0).len()], Lsn(0)).expect("there is room");
     aof.tell_time(Some(8));
     aof.begin_rewrite().expect("the disk is well");
     assert!(!aof.must_begin_anew());

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use braid_journal::{faults::LogFolder, intake, store::Aof};
+use braid_journal::{faults::LogFolder, history::ReplicationId, intake, store::Aof};
 use braid_storage::{
     entry::{EntryBox, key::WatchedKey, time::Millis},
     keyspace::shard::{
@@ -126,6 +126,8 @@ pub enum LogCut {
     Marked {
         /// The mark's ticket.
         mark: intake::Ticket,
+        /// The ID of the history at the mark. None if the data is of no history.
+        id: Option<ReplicationId>,
     },
 }
 

@@ -562,7 +562,7 @@ directives! {
         /// The silence after which a link of replication is closed, on either side.
         live repl_timeout: Duration = seconds;
     yes_no("repl-disable-tcp-nodelay", "no").idle(SENDS_AT_ONCE);
-    memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes) =>
+    memory("repl-backlog-size", 1, LONG, "10mb").rule(at_least_16_kilobytes) =>
         /// Bytes of the change stream that are kept for replicas that come back.
         live repl_backlog_size: u64 = Value::number;
     integer("repl-backlog-ttl", 0, LONG, "3600") =>
@@ -932,6 +932,7 @@ mod tests {
         ("bind", "Loopback only, as the redis.conf that Redis ships: reaching other machines is asked for"),
         ("io-threads", "Cores available: every thread runs commands"),
         ("dir", "Where the server is started"),
+        ("repl-backlog-size", "As Valkey 8 and later: many threads write more in the same time"),
     ];
 
     #[test]

@@ -16,6 +16,7 @@ use braid_journal::{
     aof_file::{AofFile, SyncPolicy},
     disk::Folder,
     faults::{Faults, Faulty, LogFolder},
+    history::ReplicationId,
     intake::{Kind, Ticket, Writer},
     store::Aof,
 };
@@ -126,14 +127,20 @@ impl Durability {
 
     /// Opens a file whose parts have `n_bytes`. All shards are held, and have begun to record. See
     /// [`AofFile::begin`].
-    pub fn begin(&self, aof: Aof<LogFolder>, n_bytes: u64, writer: &mut Writer) {
-        self.aof.begin(aof, n_bytes, writer);
+    pub fn begin(
+        &self,
+        aof: Aof<LogFolder>,
+        n_bytes: u64,
+        history: Option<ReplicationId>,
+        writer: &mut Writer,
+    ) {
+        self.aof.begin(aof, n_bytes, history, writer);
         self.has_begun();
     }
 
     /// Opens a file that has no base yet. See [`AofFile::begin_aside`].
-    pub fn begin_aside(&self, aof: Aof<LogFolder>, writer: &mut Writer) {
-        self.aof.begin_aside(aof, writer);
+    pub fn begin_aside(&self, aof: Aof<LogFolder>, history: Option<ReplicationId>, writer: &mut Writer) {
+        self.aof.begin_aside(aof, history, writer);
         self.has_begun();
     }
 

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fs, path::Path, sync::atomic::Ordering};
 
+use braid_journal::history::ReplicationId;
 use braid_storage::table::hash::KeyHasher;
 
 use super::{
@@ -210,17 +211,20 @@ pub const REPLICATION: &[Metric] = &[
 /// The rest of the section Replication, after the lines of the replicas.
 pub const STREAM: &[Metric] = &[
     fixed("master_failover_state", "no-failover"),
-    figure("master_replid", |now| match now.server.replica.history() {
-        Some(place) if now.server.replica.is_on() => place.replid.into(),
-        _ => now.server.replication.lineage().id().as_str().to_owned().into(),
+    figure("master_replid", |now| now.server.replication.lineage().id().as_str().to_owned().into()),
+    figure("master_replid2", |now| {
+        let second = now.server.replication.lineage().second();
+        second.map_or(ReplicationId::NONE, |(id, _)| id).as_str().to_owned().into()
     }),
-    fixed("master_replid2", "0000000000000000000000000000000000000000"),
-    figure("master_repl_offset", |now| match now.server.replica.history() {
-        Some(place) if now.server.replica.is_on() => place.offset.into(),
-        _ => (now.server.replication_offset() as i64).into(),
-    })
-    .shown(Gauge, "redis_master_repl_offset", "How far replication has come."),
-    fixed("second_repl_offset", "-1"),
+    figure("master_repl_offset", |now| now.server.replication_offset().into()).shown(
+        Gauge,
+        "redis_master_repl_offset",
+        "How far replication has come.",
+    ),
+    figure("second_repl_offset", |now| match now.server.replication.lineage().second() {
+        Some((_, until)) => (until.0 as i64 + 1).into(),
+        None => (-1_i64).into(),
+    }),
     figure("repl_backlog_active", |now| u64::from(now.server.durability.is_followed()).into()).shown(
         Gauge,
         "redis_repl_backlog_is_active",
@@ -228,7 +232,7 @@ pub const STREAM: &[Metric] = &[
     ),
     figure("repl_backlog_size", |now| now.setting("repl-backlog-size").into()),
     figure("repl_backlog_first_byte_offset", |now| match now.server.durability.aof.stream().history() {
-        Some((first, _)) => (now.server.replication.offset(first) + 1).into(),
+        Some((first, _)) => (first.0 + 1).into(),
         None => 0_u64.into(),
     }),
     figure("repl_backlog_histlen", |now| {

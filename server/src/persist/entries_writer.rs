@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use braid_journal::frame::Framer;
+use braid_journal::{frame::Framer, stream::Lsn};
 use braid_protocol::request::write_request;
 use braid_storage::{entry::db::Db, rdb::file::SnapshotWriter};
 
@@ -103,7 +103,7 @@ impl<W: Write> CommandsWriter<W> {
     }
 
     fn write_out(&mut self) -> io::Result<()> {
-        self.framer.write(&self.commands, &ends(&self.commands), &mut self.frames);
+        self.framer.write(&self.commands, &ends(&self.commands), Lsn(0), &mut self.frames);
         self.out.write_all(&self.frames)?;
         self.n_bytes += self.frames.len() as u64;
         self.commands.clear();

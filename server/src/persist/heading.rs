@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use braid_journal::{history::ReplicationId, stream::Lsn};
 use braid_storage::rdb::{WriteFormat, file::SnapshotWriter};
 
 use crate::{
@@ -18,6 +19,17 @@ impl From<RdbWriteFormat> for WriteFormat {
             RdbWriteFormat::Valkey9 => WriteFormat::Valkey9,
         }
     }
+}
+
+/// The place of a snapshot's data in a history.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotPlace {
+    /// The ID of the history.
+    pub id: ReplicationId,
+    /// The place.
+    pub lsn: Lsn,
+    /// The database that the stream has selected there.
+    pub db: u32,
 }
 
 /// The intended use of a file.
@@ -43,6 +55,7 @@ pub enum Purpose {
 pub fn write_facts<W: Write>(
     writer: &mut SnapshotWriter<W>,
     purpose: Purpose,
+    place: Option<&SnapshotPlace>,
     server: &Server,
 ) -> io::Result<()> {
     writer.aux(b"redis-ver", REDIS_VERSION.as_bytes())?;
@@ -53,5 +66,10 @@ pub fn write_facts<W: Write>(
         Purpose::Snapshot | Purpose::Copy { .. } => b"0",
         Purpose::Base => b"1",
     };
+    if let Some(SnapshotPlace { id, lsn, db }) = place {
+        writer.aux(b"repl-stream-db", db.to_string().as_bytes())?;
+        writer.aux(b"repl-id", id.as_str().as_bytes())?;
+        writer.aux(b"repl-offset", lsn.0.to_string().as_bytes())?;
+    }
     writer.aux(b"aof-base", is_base)
 }

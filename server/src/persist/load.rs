@@ -20,7 +20,7 @@ use std::{
     thread,
 };
 
-use braid_journal::disk::open_file_or_pipe;
+use braid_journal::{disk::open_file_or_pipe, history::ReplicationId, stream::Lsn};
 use braid_protocol::number::parse_i64;
 use braid_storage::{
     entry::{
@@ -147,6 +147,8 @@ pub struct Loaded {
     pub n_modules: u64,
     /// The database that the stream of its writer had selected, if the file says so.
     pub stream_db: Option<Db>,
+    /// The place of the data in a history, if the file says so.
+    pub place: Option<(ReplicationId, Lsn)>,
     /// The length of the file in bytes.
     pub n_bytes: u64,
 }
@@ -200,6 +202,24 @@ pub fn load(server: &Server, path: &Path, as_of: Millis) -> Result<Loaded, LoadE
     load_from(server, file, total, path, as_of)
 }
 
+/// Whether a file tells the place of its data in a history. The source of a pipe is not read for that.
+pub fn tells_place(path: &Path) -> bool {
+    let Ok(file) = open_file_or_pipe(path) else { return false };
+    let Some(total) =
+        file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len())
+    else {
+        return false;
+    };
+    let Ok(mut reader) = SnapshotReader::new(file, Some(total), false) else { return false };
+    loop {
+        match reader.next_item() {
+            Ok(Item::Aux(name, _)) if *name == *b"repl-id" => return true,
+            Ok(Item::Aux(..)) => {}
+            _ => return false,
+        }
+    }
+}
+
 /// Loads a snapshot from any source, of length `total` if that is known. `path` names it in messages.
 ///
 /// # Errors
@@ -245,17 +265,20 @@ pub fn load_from(
             libraries,
             n_expired: 0,
             stream_db: None,
+            id: None,
+            lsn: None,
             modules: SkippedModules::default(),
             so_far: None,
         };
         let read = reading.run(source, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
         let (n_modules, stream_db) = (reading.modules.n, reading.stream_db);
+        let place = reading.id.zip(reading.lsn);
         // The builders end when the senders of batches are dropped.
         drop(reading);
         let built: Vec<_> =
             builders.into_iter().map(|builder| builder.join().expect("a builder does not panic")).collect();
-        Ok((read.map(|n_bytes| (libraries, n_expired, n_modules, stream_db, n_bytes)), built))
+        Ok((read.map(|n_bytes| (libraries, n_expired, n_modules, (stream_db, place), n_bytes)), built))
     })
     .map_err(failed)?;
     let whys = read.as_ref().err().into_iter().chain(built.iter().filter_map(|built| built.as_ref().err()));
@@ -265,12 +288,12 @@ pub fn load_from(
         let first = wrong.min_by_key(|why| (matches!(why, Why::Stopped), why.offset()));
         return Err(failed(first.expect("there is one")));
     }
-    let (libraries, n_expired, n_modules, stream_db, n_bytes) = read.map_err(failed)?;
+    let (libraries, n_expired, n_modules, (stream_db, place), n_bytes) = read.map_err(failed)?;
     let tallies = built.into_iter().flatten();
     let (n_keys, n_over) = tallies.fold((0, 0), |sum, tally| (sum.0 + tally.n_keys, sum.1 + tally.n_over));
     let n_empty = n_empty.into_inner();
     let n_expired = n_expired + n_over;
-    Ok(Loaded { shards, libraries, n_keys, n_expired, n_empty, n_modules, stream_db, n_bytes })
+    Ok(Loaded { shards, libraries, n_keys, n_expired, n_empty, n_modules, stream_db, place, n_bytes })
 }
 
 /// Entries of one builder's shards.
@@ -324,6 +347,9 @@ struct Reading<'s> {
     libraries: Vec<Vec<u8>>,
     n_expired: u64,
     stream_db: Option<Db>,
+    /// The history of the data, and its place there, as far as the file has said them.
+    id: Option<ReplicationId>,
+    lsn: Option<Lsn>,
     modules: SkippedModules,
     /// The parts of the present value that are built.
     so_far: Option<Unfinished>,
@@ -357,6 +383,11 @@ impl Reading<'_> {
                 Item::Aux(name, value) if *name == *b"repl-stream-db" => {
                     let selected = parse_i64(&value).and_then(|db| u64::try_from(db).ok());
                     self.stream_db = selected.and_then(|db| self.database(db, offset).ok());
+                }
+                Item::Aux(name, value) if *name == *b"repl-id" => self.id = ReplicationId::parse(&value),
+                Item::Aux(name, value) if *name == *b"repl-offset" => {
+                    let lsn = parse_i64(&value).and_then(|lsn| u64::try_from(lsn).ok());
+                    self.lsn = lsn.map(Lsn);
                 }
                 Item::Aux(name, value) => note_fact(&name, &value, self.now),
                 Item::Library(code) => self.libraries.push(code.into_owned()),

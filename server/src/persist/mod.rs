@@ -12,5 +12,5 @@ pub use check::check;
 pub use check_aof::check_aof;
 pub use convert::{Progress, convert};
 pub use entries_writer::{CommandsWriter, EntriesWriter};
-pub use heading::{Purpose, write_facts};
-pub use load::{LoadError, Loaded, load, load_from};
+pub use heading::{Purpose, SnapshotPlace, write_facts};
+pub use load::{LoadError, Loaded, load, load_from, tells_place};

@@ -13,10 +13,12 @@ pub mod lineage;
 pub mod replica;
 pub mod replica_link;
 pub mod replicas;
+pub mod turns;
 
-use std::sync::{Mutex, MutexGuard, atomic::AtomicU64};
-
-use braid_journal::stream::Lsn;
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64},
+};
 
 use self::{lineage::Lineage, replicas::Replicas};
 
@@ -29,6 +31,8 @@ pub struct Replication {
     pub n_full: AtomicU64,
     /// The number of replicas that went on where they were.
     pub n_partial: AtomicU64,
+    /// Whether the data at the start had a place in a history.
+    pub is_resumed: AtomicBool,
     /// The number of replicas that could not go on where they were, although they asked for it.
     pub n_partial_refused: AtomicU64,
 }
@@ -42,17 +46,13 @@ impl Replication {
             n_full: AtomicU64::new(0),
             n_partial: AtomicU64::new(0),
             n_partial_refused: AtomicU64::new(0),
+            is_resumed: AtomicBool::new(false),
         }
     }
 
     /// The identity of the data.
     pub fn lineage(&self) -> MutexGuard<'_, Lineage> {
         self.lineage.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// The offset of a place in the change stream.
-    pub fn offset(&self, lsn: Lsn) -> u64 {
-        lsn.0
     }
 }
 

@@ -300,24 +300,28 @@ fn make_cut(cut: &mut Cut, held: &mut Held<'_, Job>, thread: &ThreadState) {
         shard.begin_snapshot(cut.uses.clone(), cut.form, Arc::clone(server.keyspace.early()));
     }
     cut.libraries = server.functions.known().libraries().map(|library| library.code.clone()).collect();
-    let log = &mut thread.log.borrow_mut();
     match &mut cut.log {
         LogCut::None => {}
-        LogCut::Made => server.durability.add_cut(log),
+        LogCut::Made => server.durability.add_cut(&mut thread.log.borrow_mut()),
         LogCut::Begun(aof) => {
             for index in 0..held.ids().len() {
                 let id = held.ids()[index];
                 held.shard(id).hear_all(record::LOG, true);
             }
-            server.durability.begin_aside(*aof.take().expect("it begins once"), log);
+            let (aof, history) = (aof.take().expect("it begins once"), server.shared_history());
+            server.durability.begin_aside(*aof, history, &mut thread.log.borrow_mut());
         }
-        LogCut::Marked { mark } => {
-            for index in 0..held.ids().len() {
-                let id = held.ids()[index];
-                held.shard(id).hear_all(record::LOG, true);
+        LogCut::Marked { mark, id } => {
+            if !server.durability.is_followed() {
+                for index in 0..held.ids().len() {
+                    let id = held.ids()[index];
+                    held.shard(id).hear_all(record::LOG, true);
+                }
+                server.durability.begin_following();
+                server.tell_history(None, thread);
             }
-            server.durability.begin_following();
-            *mark = server.durability.add_mark(log);
+            *id = server.shared_history();
+            *mark = server.durability.add_mark(&mut thread.log.borrow_mut());
         }
     }
     cut.n_changes = server.sum(|stats| &stats.changes);

@@ -2,7 +2,7 @@
 //!
 //! Observers are told afterwards.
 
-use braid_journal::intake::Kind;
+use braid_journal::intake::{Kind, Ticket};
 use braid_protocol::request::write_words;
 use braid_storage::{
     entry::db::Db,
@@ -47,11 +47,57 @@ fn add(touched: Touched<'_>, thread: &ThreadState, build: impl FnOnce(&mut Vec<u
     if !durability.fills_stream() {
         return;
     }
-    let ticket = durability.add(&mut thread.log.borrow_mut(), build);
+    let ticket = if thread.server().replica.is_on() {
+        match add_on_replica(thread, build) {
+            Some(ticket) => ticket,
+            None => return,
+        }
+    } else {
+        durability.add(&mut thread.log.borrow_mut(), build)
+    };
     thread.ticket.set(ticket);
     if durability.last_writes.is_on() {
         durability.last_writes.note(touched, ticket);
     }
+}
+
+/// Adds a unit's changes on a replica. The stream is the primary's: it gets the bytes that were received, if
+/// the unit is the primary's. Only the file gets the changes.
+#[cold]
+fn add_on_replica(thread: &ThreadState, build: impl FnOnce(&mut Vec<u8>) -> Kind) -> Option<Ticket> {
+    let durability = &thread.server().durability;
+    let has_file = durability.aof.is_writing();
+    let mut build = Some(build);
+    let mut write = |to: &mut Vec<u8>| {
+        let kind = build.take().filter(|_| has_file).map(|build| build(to));
+        let Some(Kind::Commands { first_db, last_db }) = kind else { return None };
+        Some((Some(first_db), last_db))
+    };
+    let (mut log, mut received) = (thread.log.borrow_mut(), thread.received.borrow_mut());
+    let added = received.take(|received| durability.add(&mut log, |to| received.write(to, &mut write)));
+    if added.is_some() || !has_file {
+        return added;
+    }
+    Some(durability.add(&mut log, |to| {
+        let (first_db, last_db) = write(to).expect("there is a file");
+        Kind::ForFile { first_db: first_db.expect("a unit has a database"), last_db }
+    }))
+}
+
+/// Adds a part of the primary's stream that has changed nothing. If it `selects` a database, the file gets
+/// it, too.
+pub fn log_received(thread: &ThreadState, selects: bool) {
+    let (mut log, mut received) = (thread.log.borrow_mut(), thread.received.borrow_mut());
+    received.take(|received| {
+        thread.server().durability.add(&mut log, |to| {
+            received.write(to, |to| {
+                selects.then(|| {
+                    to.extend_from_slice(received.bytes);
+                    (None, received.db)
+                })
+            })
+        })
+    });
 }
 
 /// Logs the changes of a command that ran in place and is observed only by the log.

@@ -26,11 +26,11 @@ use crate::{
     clock::Instant,
     config::{Config, RdbWriteFormat},
     notice,
-    persist::Purpose,
+    persist::{Purpose, SnapshotPlace},
     replication::{
         copy_payload::{CopyPayload, PayloadProgress},
         full_copy::FullCopy,
-        lineage::ReplicationId,
+        lineage::{self, ReplicationId},
         replicas::{CopyFilter, Replica, ReplicaSaid, ReplicaState},
     },
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
@@ -91,6 +91,13 @@ impl CopyForm {
     }
 }
 
+/// The place of a cut's data in its history. None if it is of no history.
+pub(super) fn place_of(cut: &Cut, start: &Follower) -> Option<SnapshotPlace> {
+    let LogCut::Marked { id, .. } = cut.log else { return None };
+    let (lsn, db) = (start.lsn(), start.db().unwrap_or_default());
+    id.map(|id| SnapshotPlace { id, lsn, db })
+}
+
 impl Saver {
     /// Makes the copy for which replicas have waited long enough. Returns whether there was one.
     pub(super) fn serve_replicas(&mut self) -> bool {
@@ -134,7 +141,7 @@ impl Saver {
         let cursor = stream.subscribe();
         self.begin_snapshot();
         let uses = Uses::left_out();
-        let made = self.cut(uses.clone(), Form::Snapshot, LogCut::Marked { mark: 0 });
+        let made = self.cut(uses.clone(), Form::Snapshot, LogCut::Marked { mark: 0, id: None });
         let Some(cut) = made else { return server.durability.end_snapshot() };
         let start = match self.find_mark(cursor, &cut) {
             Some(start) => start,
@@ -143,11 +150,12 @@ impl Saver {
                 return server.durability.end_snapshot();
             }
         };
+        let place = place_of(&cut, &start);
         let copy = Arc::new(FullCopy {
             clients: replicas.iter().map(|replica| replica.client).collect::<Vec<ClientId>>(),
-            id: server.replication.lineage().id(),
-            offset: server.replication.offset(start.lsn()),
-            mark: ReplicationId::random(),
+            id: place.map_or(ReplicationId::NONE, |place| place.id),
+            offset: start.lsn().0,
+            mark: lineage::random_id(),
             is_marked,
             payload: CopyPayload::new(&config.dir),
             start,
@@ -156,7 +164,7 @@ impl Saver {
             peer.send(Mail::Copy(Arc::clone(&copy)));
         }
         self.is_copying = true;
-        let written = self.write_copy(&copy, &cut, form, &uses, config);
+        let written = self.write_copy(&copy, (&cut, place), form, &uses, config);
         self.is_copying = false;
         if let Err(failure) = &written {
             self.give_up_walk();
@@ -178,8 +186,8 @@ impl Saver {
     }
 
     /// Waits until the mark of a cut is in the stream. Returns the follower that begins there.
-    fn find_mark(&mut self, mut cursor: Cursor, cut: &Cut) -> Option<Follower> {
-        let LogCut::Marked { mark } = cut.log else { unreachable!("it was marked") };
+    pub(super) fn find_mark(&mut self, mut cursor: Cursor, cut: &Cut) -> Option<Follower> {
+        let LogCut::Marked { mark, .. } = cut.log else { unreachable!("it was marked") };
         let server = self.server;
         loop {
             cursor = match Follower::at_mark(cursor, mark) {
@@ -201,7 +209,7 @@ impl Saver {
     fn write_copy(
         &mut self,
         copy: &Arc<FullCopy>,
-        cut: &Cut,
+        (cut, place): (&Cut, Option<SnapshotPlace>),
         form: CopyForm,
         uses: &Uses,
         config: &Config,
@@ -215,7 +223,8 @@ impl Saver {
         self.check_marks()?;
         let has_functions = form.filter != CopyFilter::Everything;
         let purpose = Purpose::Copy { has_functions, format: form.format };
-        let mut snapshot = Snapshot::begin(out, purpose, cut, config, self.server).map_err(failed)?;
+        let mut snapshot =
+            Snapshot::begin(out, purpose, cut, place.as_ref(), config, self.server).map_err(failed)?;
         if form.filter == CopyFilter::None {
             self.walk(Some((&mut snapshot, uses)))?;
         } else {
@@ -234,6 +243,7 @@ impl Saver {
         if !server.replication.replicas.are_awaited_at_end() || !server.has_replica_behind() {
             return;
         }
+        self.on_all_shards(|_, _| server.hold_writes_for_end());
         notice!(
             "Waiting for replicas before the end of the server, for {} seconds at most",
             timeout.as_secs()
@@ -259,8 +269,9 @@ impl Saver {
     }
 
     /// Makes all replicas ask for a copy again, and keeps nothing for them: all data is about to be replaced.
+    /// A replica loads the data again that it has.
     pub(super) fn part_with_replicas(&mut self) {
-        if self.server.durability.is_followed() {
+        if self.server.durability.is_followed() && !self.server.replica.is_on() {
             self.server.part_with_replicas(&self.worker.thread);
             self.worker.thread.send_wakes();
             self.end_following();
@@ -270,7 +281,8 @@ impl Saver {
     /// Keeps no history any more once there has been no replica for `repl-backlog-ttl`.
     fn end_history_in_time(&mut self) {
         let (server, ttl) = (self.server, self.server.config.load().repl_backlog_ttl);
-        if !server.durability.is_followed() {
+        // A replica keeps it for the day on which it is promoted.
+        if !server.durability.is_followed() || server.replica.is_on() {
             return;
         }
         let absent =
@@ -285,10 +297,15 @@ impl Saver {
     /// Keeps nothing for replicas any more. None can go on where it is now.
     fn end_following(&mut self) {
         let server = self.server;
-        server.replication.lineage().begin_anew();
         let all = server.engine.all_shards();
-        let end = |held: &mut Held<'_, Job>, _: &mut ThreadState| {
+        let end = |held: &mut Held<'_, Job>, thread: &mut ThreadState| {
+            if server.replica.is_on() {
+                return;
+            }
+            server.replication.lineage().begin_anew();
             let keeps = server.durability.end_following();
+            server.tell_history(None, thread);
+            thread.publish_log();
             for &id in all.iter() {
                 held.shard(id).hear_all(record::LOG, keeps);
             }
@@ -296,6 +313,8 @@ impl Saver {
         while self.worker.with_shards(&all, end).is_none() {
             std::thread::sleep(BUSY_REST);
         }
-        server.durability.aof.stream().take().merger.end_history();
+        if !server.durability.is_followed() {
+            server.durability.aof.stream().take().merger.end_history();
+        }
     }
 }

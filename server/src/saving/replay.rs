@@ -17,9 +17,11 @@ use std::{
 use braid_journal::{
     disk::{Disk, Folder, open_regular},
     faults::LogFolder,
+    history::History,
     manifest::{Manifest, part_named},
     reader::{Broken, Reader},
     store::{self, Aof, End, ManifestError},
+    stream::Lsn,
 };
 use braid_storage::{
     entry::{db::Db, time::Millis},
@@ -44,6 +46,7 @@ use crate::{
     durability::Durability,
     notice,
     persist::{self, EntriesWriter, Purpose, litter},
+    replication::turns::ResumePoint,
     shared::{loading::EverySecond, server::Server, thread_state::ThreadState},
     warning,
 };
@@ -169,7 +172,7 @@ impl FoundAof {
             });
         }
         self.begin(Form::Snapshot, |base| {
-            let writer = begin_snapshot(File::create(base)?, Purpose::Base, false, &config, server)?;
+            let writer = begin_snapshot(File::create(base)?, Purpose::Base, None, false, &config, server)?;
             writer.finish().map(|_| ())
         })
     }
@@ -210,6 +213,8 @@ pub const UNFINISHED: &str = "temp-rewriteaof-";
 /// The use of an append-only file after it has been loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Then {
+    /// New records are appended to it. The server starts, and goes on in the history that the file tells.
+    Begin,
     /// New records are appended to it.
     Log,
     /// It stays as it is.
@@ -227,10 +232,12 @@ pub fn replay(
     then: Then,
 ) -> Result<(), ReplayError> {
     let (began, is_new, n_bytes) = (Instant::now(), found.is_new(), found.n_bytes());
-    let end = match Replay::new(server, worker).run(&found) {
+    let mut replay = Replay::new(server, worker);
+    let end = match replay.run(&found) {
         Err(_) if server.stopping.load(Ordering::Relaxed) => return Ok(()),
         ran => ran?,
     };
+    let mut resumed = replay.place.take();
     if !is_new {
         notice!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
     }
@@ -248,7 +255,11 @@ pub fn replay(
             held.shard(id).hear_all(record::LOG, true);
         }
         let aof = aof.take().expect("it is begun once");
-        server.durability.begin(aof, n_bytes, &mut thread.log.borrow_mut());
+        if then == Then::Begin {
+            server.begin_stream(resumed.take());
+        }
+        let history = server.shared_history();
+        server.durability.begin(aof, n_bytes, history, &mut thread.log.borrow_mut());
         // No other thread would publish it: everything that follows waits for the cut.
         thread.publish_log();
         server.durability.wake_syncer();
@@ -286,6 +297,8 @@ pub struct Replay<'w> {
     db: Db,
     /// The path to check if it cannot be loaded: the manifest.
     checked: PathBuf,
+    /// The place of the data in a history, if the files tell it.
+    place: Option<ResumePoint>,
     /// Bytes of the files before the one that is read.
     n_bytes_before: u64,
     every_second: EverySecond,
@@ -304,6 +317,7 @@ impl<'w> Replay<'w> {
             crew: Crew::new(server, worker, record),
             db: Db::default(),
             checked: PathBuf::new(),
+            place: None,
             n_bytes_before: 0,
             every_second: EverySecond::default(),
         }
@@ -355,6 +369,8 @@ impl<'w> Replay<'w> {
             thread::sleep(Duration::from_millis(1));
         }
         self.server.loading.note_loaded(loaded.n_keys, 0, loaded.n_modules);
+        let db = loaded.stream_db.unwrap_or_default();
+        self.place = loaded.place.map(|(id, lsn)| ResumePoint { id, lsn, db, recent: None });
         Ok(loaded.n_bytes)
     }
 
@@ -363,6 +379,7 @@ impl<'w> Replay<'w> {
         let file = open_regular(path).map_err(|error| failed(path, error))?;
         let n_bytes = file.metadata().map_err(|error| failed(path, error))?.len();
         let mut reader = Reader::from_offset(file, from).map_err(|error| failed(path, error))?;
+        reader.keep_recent(self.recent());
         let (mut last, mut room) = (Arc::default(), Chunk::default());
         loop {
             // The end of the last chunk is still in progress.
@@ -380,6 +397,7 @@ impl<'w> Replay<'w> {
                 Some(Ok(())) => break,
                 Some(Err(ReplayFailure::Broken(Broken::Torn { at }))) if is_last => {
                     self.accept_torn(path, *at, n_bytes)?;
+                    self.note_place(&mut reader);
                     let offset = reader.stream_offset().unwrap_or(0);
                     return Ok(End { n_bytes: *at, previous: reader.previous_sum(), offset });
                 }
@@ -392,8 +410,28 @@ impl<'w> Replay<'w> {
             }
         }
         self.n_bytes_before += n_bytes;
+        self.note_place(&mut reader);
         let offset = reader.stream_offset().unwrap_or(0);
         Ok(End { n_bytes: reader.position(), previous: reader.previous_sum(), offset })
+    }
+
+    /// The bytes of the change stream that the files before have.
+    fn recent(&mut self) -> History {
+        let mut recent = self.place.as_mut().and_then(|place| place.recent.take());
+        let recent = recent.get_or_insert_with(|| History::from(Lsn(0)));
+        recent.limit(self.server.config.load().repl_backlog_size);
+        std::mem::replace(recent, History::from(Lsn(0)))
+    }
+
+    /// Notes the place to which the data has come after a file. A file without commands leaves it where it
+    /// was.
+    fn note_place(&mut self, reader: &mut Reader<File>) {
+        let recent = reader.take_recent();
+        match reader.place() {
+            Some((id, lsn)) => self.place = Some(ResumePoint { id, lsn, db: self.db, recent }),
+            None if reader.has_units() => self.place = None,
+            None => {}
+        }
     }
 
     fn accept_torn(&self, path: &Path, at: u64, n_bytes: u64) -> Result<(), ReplayError> {

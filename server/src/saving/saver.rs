@@ -52,7 +52,7 @@ use braid_storage::{
 };
 use mio::{Events, Poll};
 
-use super::snapshot_output::Snapshot;
+use super::{copies::place_of, snapshot_output::Snapshot};
 use crate::{
     catalog::CommandError,
     client::{
@@ -66,7 +66,7 @@ use crate::{
     config::Config,
     durability::Durability,
     log, notice,
-    persist::{self, Loaded, Purpose, litter},
+    persist::{self, Loaded, Purpose, SnapshotPlace, litter},
     run::unit,
     saving::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     scripting::functions::Existing,
@@ -482,8 +482,8 @@ impl Saver {
             if is_logged { Ok(Folder::at(folder)) } else { Folder::locked(folder, &config.appendfilename) };
         let files = files.map(|folder| server.durability.folder(folder));
         let files = files.map_err(|error| Failure::Io("opening its folder", error));
-        let created =
-            files.and_then(|files| Ok((files, create_file(&path, Purpose::Base, &cut, &config, server)?)));
+        let created = files
+            .and_then(|files| Ok((files, create_file(&path, Purpose::Base, &cut, None, &config, server)?)));
         let written = self.check_marks().and(created).and_then(|(mut files, mut snapshot)| {
             self.walk(Some((&mut snapshot, &uses)))?;
             let is_well = server.durability.faults().check(Operation::Base);
@@ -638,12 +638,13 @@ impl Saver {
         let ending = &server.saves.ending;
         ending.ask_still(round);
         self.ending_in = round;
+        // This comes before the snapshot: it would lack what replicas are sent until they have everything.
+        self.await_replicas(round);
         let is_saved =
             !ending.is_called_off(round) && (what == SaveOrder::Stop || self.save_for(what).is_none());
         if server.stopping.load(Relaxed) {
             return;
         }
-        self.await_replicas(round);
         // As in Redis there is no reply then: the connection ends with the process.
         if (is_saved || what == SaveOrder::ForcedShutdown) && ending.decide(round) {
             return server.stop();
@@ -861,7 +862,7 @@ impl Saver {
     }
 
     /// Does something under the holds of all shards that replaces their data.
-    fn on_all_shards(&mut self, mut work: impl FnMut(&mut Held<'_, Job>, Millis)) {
+    pub(super) fn on_all_shards(&mut self, mut work: impl FnMut(&mut Held<'_, Job>, Millis)) {
         let server = self.server;
         let all = server.engine.all_shards();
         loop {
@@ -895,7 +896,7 @@ impl Saver {
         self.begin_snapshot();
         let uses =
             if config.maxmemory_policy.is_by_use() { Uses::told(&server.keyspace) } else { Uses::left_out() };
-        let Some(cut) = self.cut(uses.clone(), Form::Snapshot, LogCut::None) else {
+        let Some((cut, place)) = self.cut_with_place(uses.clone()) else {
             server.durability.end_snapshot();
             saves.is_under_way.store(false, Relaxed);
             return false;
@@ -906,7 +907,7 @@ impl Saver {
         let path = config.dir.join(format!("temp-{}.rdb", std::process::id()));
         let written = self
             .check_marks()
-            .and_then(|()| create_file(&path, Purpose::Snapshot, &cut, &config, server))
+            .and_then(|()| create_file(&path, Purpose::Snapshot, &cut, place.as_ref(), &config, server))
             .and_then(|mut snapshot| {
                 self.walk(Some((&mut snapshot, &uses)))?;
                 if self.would_bring_back() || self.is_cancelled() {
@@ -943,6 +944,23 @@ impl Saver {
             server.note_saved(is_saved);
         }
         is_saved
+    }
+
+    /// Makes the cut of a snapshot, and finds its place in the history, if another server may know that.
+    /// Returns `None` if the server stops meanwhile.
+    fn cut_with_place(&mut self, uses: Uses) -> Option<(Box<Cut>, Option<SnapshotPlace>)> {
+        let durability = &self.server.durability;
+        if !durability.is_followed() {
+            return Some((self.cut(uses, Form::Snapshot, LogCut::None)?, None));
+        }
+        let cursor = durability.aof.stream().subscribe();
+        let cut = self.cut(uses, Form::Snapshot, LogCut::Marked { mark: 0, id: None })?;
+        let Some(start) = self.find_mark(cursor, &cut) else {
+            self.give_up_walk();
+            return None;
+        };
+        let place = place_of(&cut, &start);
+        Some((cut, place))
     }
 
     /// Makes all shards begin to save at one moment. Returns `None` if the server stops meanwhile.
@@ -1410,13 +1428,14 @@ fn create_file(
     path: &Path,
     purpose: Purpose,
     cut: &Cut,
+    place: Option<&SnapshotPlace>,
     config: &Config,
     server: &'static Server,
 ) -> Result<Snapshot<File>, Failure> {
     let begin = || {
         let file = File::create(path)?;
         litter::lock(&file);
-        Snapshot::begin(file, purpose, cut, config, server)
+        Snapshot::begin(file, purpose, cut, place, config, server)
     };
     begin().map_err(|error| Failure::Io("opening its temporary file", error))
 }

@@ -19,7 +19,7 @@ use crate::{
     client::node::Cut,
     clock::Clock,
     config::Config,
-    persist::{self, CommandsWriter, EntriesWriter, Purpose},
+    persist::{self, CommandsWriter, EntriesWriter, Purpose, SnapshotPlace},
     shared::server::Server,
 };
 
@@ -43,6 +43,7 @@ impl<W: Write> Snapshot<W> {
         out: W,
         purpose: Purpose,
         cut: &Cut,
+        place: Option<&SnapshotPlace>,
         config: &Config,
         server: &'static Server,
     ) -> io::Result<Self> {
@@ -50,6 +51,7 @@ impl<W: Write> Snapshot<W> {
             Form::Snapshot => EntriesWriter::Snapshot(begin_snapshot(
                 out,
                 purpose,
+                place,
                 cut.has_field_deadlines,
                 config,
                 server,
@@ -108,6 +110,7 @@ impl<W: Write> Snapshot<W> {
 pub(super) fn begin_snapshot<W: Write>(
     out: W,
     purpose: Purpose,
+    place: Option<&SnapshotPlace>,
     has_field_deadlines: bool,
     config: &Config,
     server: &Server,
@@ -123,7 +126,7 @@ pub(super) fn begin_snapshot<W: Write>(
         compress: config.rdbcompression,
     };
     let mut writer = SnapshotWriter::new(out, options);
-    persist::write_facts(&mut writer, purpose, server)?;
+    persist::write_facts(&mut writer, purpose, place, server)?;
     Ok(writer)
 }
 

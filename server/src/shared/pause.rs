@@ -180,9 +180,10 @@ impl Server {
     /// The snapshot would lack these writes, so no client may see a reply to them or their effects. Only
     /// [`Server::let_writes_go_on`] ends this.
     pub fn hold_writes_for_end(&self) {
-        self.saves.set_last_cut(true);
-        self.functions.freeze();
-        self.attention.raise();
+        if !self.saves.set_last_cut(true) {
+            self.functions.freeze();
+            self.attention.raise();
+        }
     }
 
     /// Lets writes continue, because the last snapshot was not the last.

@@ -282,17 +282,6 @@ impl Server {
         true
     }
 
-    /// Makes all replicas ask for a copy again: the data has changed in a way that is in no stream.
-    pub fn part_with_replicas(&self, thread: &ThreadState) {
-        if !self.durability.is_followed() {
-            return;
-        }
-        self.replication.lineage().begin_anew();
-        for replica in self.replication.replicas.all() {
-            self.kill(replica.client, thread);
-        }
-    }
-
     /// Panics if this step of a snapshot must panic.
     ///
     /// # Panics
@@ -479,9 +468,12 @@ impl Server {
         }
     }
 
-    /// The offset of the end of the change stream.
+    /// The offset of the end of the change stream. On a replica, that of the last unit that was applied.
     pub fn replication_offset(&self) -> u64 {
-        self.replication.offset(self.durability.aof.stream().merged_end().1)
+        match self.replica.is_on() {
+            true => self.replica.applied() as u64,
+            false => self.durability.aof.stream().merged_end().1.0,
+        }
     }
 
     /// The number of replicas that have acknowledged something within `min-replicas-max-lag`.

@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use braid_journal::intake::{Kind, Ticket, Writer};
+use braid_journal::intake::{Kind, Received, Ticket, Writer};
 use braid_protocol::request::write_words;
-use braid_storage::{observers::ledger::Change, sync::executor::Node};
+use braid_storage::{entry::db::Db, observers::ledger::Change, sync::executor::Node};
 
 use crate::{
     client::{
@@ -63,6 +63,8 @@ pub struct ThreadState {
     pub channel_name: Cell<Vec<u8>>,
     /// The records that it has not published yet.
     pub log: RefCell<Writer>,
+    /// The part of the primary's stream that is the unit under way.
+    pub received: RefCell<ReceivedPart>,
     /// Messages that the unit under way has published, as commands for replicas.
     messages: RefCell<Vec<u8>>,
     /// The notifications that it keeps back until the running scripts are over, if any.
@@ -74,6 +76,34 @@ pub struct ThreadState {
     /// This turn's time for others' work.
     drain: Drain,
 }
+
+/// A part of the primary's stream that is not in this server's stream yet.
+#[derive(Default)]
+pub struct ReceivedPart {
+    bytes: Vec<u8>,
+    /// The database that the stream has selected after it.
+    db: Option<Db>,
+}
+
+impl ReceivedPart {
+    /// Begins a part.
+    pub fn set(&mut self, bytes: &[u8], db: Db) {
+        debug_assert!(self.db.is_none(), "the part before is in the stream");
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_PART_BYTES);
+        self.bytes.extend_from_slice(bytes);
+        self.db = Some(db);
+    }
+
+    /// Passes the part to `add`, if there is one. Then there is none.
+    pub fn take<R>(&mut self, add: impl FnOnce(Received<'_>) -> R) -> Option<R> {
+        let db = self.db.take()?;
+        Some(add(Received { bytes: &self.bytes, db: db.0 }))
+    }
+}
+
+/// The room for such parts that is kept, in bytes.
+const KEPT_PART_BYTES: usize = 64 << 10;
 
 /// The time spent on others' work.
 #[derive(Default)]
@@ -108,6 +138,7 @@ impl ThreadState {
             changes: Cell::default(),
             channel_name: Cell::default(),
             log: RefCell::new(Writer::new(index)),
+            received: RefCell::default(),
             messages: RefCell::default(),
             kept_back: RefCell::new(None),
             ticket: Cell::new(0),
@@ -151,7 +182,7 @@ impl ThreadState {
     /// It follows the unit's own record, so that a subscriber of a replica finds there what was written
     /// before.
     pub fn note_message(&self, words: [&[u8]; 3]) {
-        if self.server.durability.is_followed() {
+        if self.server.durability.is_followed() && !self.server.replica.is_on() {
             write_words(&mut self.messages.borrow_mut(), 3, words.into_iter());
         }
     }

@@ -13,7 +13,7 @@ use crate::support::{
     crowd::{figure, until},
     reference::has_reference,
 };
-use braid_journal::{disk::Folder, store::Aof};
+use braid_journal::{disk::Folder, store::Aof, stream::Lsn};
 use braid_protocol::request::write_request;
 
 const NAME: &str = "appendonly.aof";
@@ -57,7 +57,7 @@ impl AofFolder {
         for nth in 0..4 {
             starts.push(aof.increment_bytes() as usize);
             let unit = request(&["SET", &format!("key:{nth}"), "value"]);
-            aof.append(&unit, &[unit.len()]).expect("there is room");
+            aof.append(&unit, &[unit.len()], Lsn(0)).expect("there is room");
             if nth < 2 {
                 let offset = aof.offset();
                 aof.note_safe(offset);

@@ -3,4 +3,5 @@
 mod fleet;
 mod link;
 mod played;
+mod resuming;
 mod role;

@@ -39,6 +39,7 @@ const FLOORS: &[Floor] = &[
             "durability",
             "metrics",
             "replication/mod",
+            "replication/turns",
             "replication/replica/mod",
             "replication/replica/role",
             "replication/replica/payload",

@@ -78,7 +78,7 @@ fn replica_of(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
     let client = client.trim_end();
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         if call.server.replica.is_on() {
-            call.server.change_primary(None);
+            change(call, None);
             call.renew_definitions();
             notice_later!("MASTER MODE enabled (user request from '{client}')");
         }
@@ -101,11 +101,16 @@ fn replica_of(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
         ));
     }
     notice_later!("REPLICAOF {primary} enabled (user request from '{client}')");
-    call.server.change_primary(Some(primary));
+    change(call, Some(primary));
     call.renew_definitions();
     end_waits(call);
     reply.ok();
     Ok(())
+}
+
+fn change(call: &mut Call<'_, '_>, primary: Option<PrimaryAddress>) {
+    let (server, thread) = (call.server, call.thread);
+    server.change_primary(primary, call.access.expect_held(), thread);
 }
 
 /// Ends the waits of blocked clients: nobody writes their keys here any more, or only the primary does.

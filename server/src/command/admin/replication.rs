@@ -116,7 +116,7 @@ fn partial_sync(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
         if id != b"?" {
             server.replication.n_partial_refused.fetch_add(1, Ordering::Relaxed);
             notice!(
-                "Partial resynchronization not accepted: {} of {} is not here any more",
+                "Partial resynchronization not accepted: offset {} of history {} is not here (any more)",
                 offset,
                 shown(id)
             );
@@ -130,8 +130,7 @@ fn partial_sync(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
         false => "CONTINUE".to_owned(),
     };
     reply.simple(&answer);
-    let n_bytes =
-        server.replication.offset(server.durability.aof.stream().merged_end().1) as i64 + 1 - offset;
+    let n_bytes = server.replication_offset() as i64 + 1 - offset;
     notice!(
         "Partial resynchronization request from {} accepted. Sending {n_bytes} bytes of backlog starting from offset {offset}.",
         name_of(&replica)

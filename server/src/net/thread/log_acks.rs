@@ -149,7 +149,7 @@ impl IoThread {
                 // It has written nothing, so any replica will do.
                 awaiting.target = Some(0);
             } else if awaiting.ticket <= merged {
-                awaiting.target = Some(server.replication.offset(end));
+                awaiting.target = Some(end.0);
                 asks = true;
             }
         }

@@ -188,7 +188,9 @@ impl IoThread {
         let server = self.server();
         let now = server.clock.uptime_millis();
         let period = self.own.config.repl_ping_replica_period.as_millis() as u64;
-        if !server.durability.is_followed() || now < self.housekeeping.next_ping {
+        // A replica hands on the PINGs of its primary. The last snapshot must have the end of the stream.
+        let is_silent = server.replica.is_on() || server.saves.has_last_cut();
+        if !server.durability.is_followed() || is_silent || now < self.housekeeping.next_ping {
             return;
         }
         let is_first = std::mem::replace(&mut self.housekeeping.next_ping, now + period) == 0;

@@ -27,7 +27,7 @@ use crate::{
     client::{id::Origin, node::Job, record::ClientRecord, session::Session},
     command::{Call, Found, Registered, ShardAccess, TABLE},
     observe::invalidations,
-    run::{blocking, gates, route::Needs, step, unit},
+    run::{blocking, gates, logging, route::Needs, step, unit},
     shared::{server::Server, thread_state::ThreadState},
     warning_later,
 };
@@ -100,7 +100,7 @@ pub fn hold<R>(
 pub fn on_all_shards(
     worker: &mut Worker<Job>,
     pause: &mut dyn FnMut() -> bool,
-    mut work: impl FnMut(&mut Held<'_, Job>) -> bool,
+    mut work: impl FnMut(&mut Held<'_, Job>, &ThreadState) -> bool,
 ) -> Result<bool, NotHeld> {
     let server = worker.thread.server();
     let all = server.engine.all_shards();
@@ -110,7 +110,7 @@ pub fn on_all_shards(
             held.shard(id).start_at(now, || server.clock.now());
             held.shard(id).go_to(Db::default());
         }
-        let done = work(held);
+        let done = work(held, thread);
         // The log begins anew from the data.
         record::clear();
         unit::end(held, thread, now);
@@ -140,6 +140,15 @@ enum UnitAttempt {
     MustWait,
     /// The role has changed.
     Outdated,
+}
+
+/// A part of the stream that is a unit, for the role of a generation.
+#[derive(Clone, Copy)]
+struct UnitPart<'p> {
+    generation: u64,
+    bytes: &'p [u8],
+    /// The offset of its end.
+    end: i64,
 }
 
 /// The session as which the primary's commands run.
@@ -174,18 +183,28 @@ impl Applier {
         worker: &mut Worker<Job>,
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<(), NotApplied> {
-        let until = (generation, unit.end);
+        let part = UnitPart { generation, bytes: unit.bytes, end: unit.end };
         match &unit.content {
-            UnitContent::Ping | UnitContent::GetAck => Ok(()),
-            UnitContent::One(words) => self.run([*words].into_iter(), until, worker, pause),
-            UnitContent::Queue(queue) => self.run(queue.iter_from(0), until, worker, pause),
+            UnitContent::Ping | UnitContent::GetAck => {
+                self.pass_on(part, false, &worker.thread);
+                Ok(())
+            }
+            UnitContent::One(words) => self.run([*words].into_iter(), part, worker, pause),
+            UnitContent::Queue(queue) => self.run(queue.iter_from(0), part, worker, pause),
         }
+    }
+
+    /// Hands on a part of the stream that changes nothing.
+    fn pass_on(&self, part: UnitPart<'_>, selects: bool, thread: &ThreadState) {
+        thread.received.borrow_mut().set(part.bytes, self.session.db);
+        logging::log_received(thread, selects);
+        thread.server().replica.note_applied(part.end);
     }
 
     fn run<'w>(
         &mut self,
         all: impl Iterator<Item = Words<'w>>,
-        (generation, end): (u64, i64),
+        part: UnitPart<'_>,
         worker: &mut Worker<Job>,
         pause: &mut dyn FnMut() -> bool,
     ) -> Result<(), NotApplied> {
@@ -209,17 +228,19 @@ impl Applier {
         let mut shards = needs.shards(server);
         if !steps.iter().any(|step| matches!(step, Step::Run(..))) {
             // Nothing but a database is selected, which no client sees.
+            let mut selects = false;
             for step in &steps {
                 if let Step::Select(db) = step {
                     self.session.db = *db;
+                    selects = true;
                 }
             }
+            self.pass_on(part, selects, &worker.thread);
             return Ok(());
         }
         loop {
-            let attempt = hold(worker, &shards, pause, |held, thread| {
-                self.run_held(&steps, (generation, end), held, thread)
-            });
+            let attempt =
+                hold(worker, &shards, pause, |held, thread| self.run_held(&steps, part, held, thread));
             worker.thread.send_wakes();
             match attempt {
                 Ok(UnitAttempt::Ran) => return Ok(()),
@@ -235,6 +256,7 @@ impl Applier {
                     if let Some(Step::Run(_, words)) = steps.first() {
                         self.note_error("ERR internal error", *words, server);
                     }
+                    self.pass_on(part, false, &worker.thread);
                     return Ok(());
                 }
             }
@@ -276,13 +298,13 @@ impl Applier {
     fn run_held(
         &mut self,
         steps: &[Step<'_>],
-        (generation, end): (u64, i64),
+        part: UnitPart<'_>,
         held: &mut Held<'_, Job>,
         thread: &mut ThreadState,
     ) -> UnitAttempt {
         let server = thread.server();
         // A change of the role takes all shards before it is answered.
-        if server.replica.generation() != generation {
+        if server.replica.generation() != part.generation {
             return UnitAttempt::Outdated;
         }
         if server.saves.has_last_cut() || server.loading.is_on() {
@@ -317,8 +339,11 @@ impl Applier {
         }
         let db = self.session.db;
         held.each_shard(|shard| shard.begin(db, now));
+        thread.received.borrow_mut().set(part.bytes, db);
         unit::end(held, thread, now);
-        server.replica.note_applied(end);
+        // It may have changed nothing, or nothing that anybody observes.
+        logging::log_received(thread, false);
+        server.replica.note_applied(part.end);
         thread.charge(&self.session);
         // Its thread serves no socket, so there is nobody to take these.
         self.session.request.set(None);
@@ -393,6 +418,7 @@ impl Applier {
         self.session.count_commands();
         self.session.publish_state(None);
         worker.thread.renew_budget();
+        worker.thread.publish_log();
         let server = worker.thread.server();
         loop {
             worker.thread.send_wakes();

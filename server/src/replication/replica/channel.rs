@@ -169,8 +169,13 @@ impl Channel {
     /// # Errors
     /// If the connection breaks.
     pub fn acknowledge(&mut self) -> Result<(), LinkEnd> {
-        let offset = self.server.replica.applied().to_string();
-        self.send(&request(&[b"REPLCONF", b"ACK", offset.as_bytes()]))
+        let applied = self.server.replica.applied();
+        let offset = applied.to_string();
+        if !self.server.durability.aof.is_writing() {
+            return self.send(&request(&[b"REPLCONF", b"ACK", offset.as_bytes()]));
+        }
+        let on_disk = (self.server.durability.aof.synced_place().0 as i64).min(applied).to_string();
+        self.send(&request(&[b"REPLCONF", b"ACK", offset.as_bytes(), b"FACK", on_disk.as_bytes()]))
     }
 
     /// Waits for bytes, and passes them to `take`. Returns its result.

@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use braid_journal::stream::Lsn;
 use braid_storage::{
     entry::{db::Db, time::Millis},
     sync::coordinator::{Held, Worker},
@@ -34,7 +35,7 @@ use crate::{
     config::DisklessLoad,
     notice,
     persist::{self, Loaded, litter},
-    shared::server::Server,
+    shared::{server::Server, thread_state::ThreadState},
 };
 
 /// How often the thread looks whether the saver has rewritten the AOF.
@@ -169,14 +170,16 @@ impl Copying<'_> {
     fn remove_old(&mut self) -> Result<(), LinkEnd> {
         notice!("MASTER <-> REPLICA sync: Flushing old data");
         // From here on the data is of no history, whatever comes.
-        let role = &self.server.replica;
+        let (server, role) = (self.server, &self.server.replica);
         let all = self.server.engine.all_shards();
         let generation = self.channel.generation();
-        self.replace(|held| {
+        self.replace(|held, thread| {
             if role.generation() != generation {
                 return false;
             }
-            role.forget_history();
+            role.set_has_history(false);
+            server.tell_history(None, thread);
+            thread.publish_log();
             for &id in all.iter() {
                 held.shard(id).flush_all();
             }
@@ -189,21 +192,25 @@ impl Copying<'_> {
     /// Makes the loaded data that of the server.
     fn adopt(&mut self, mut loaded: Loaded) -> Result<Db, LinkEnd> {
         let server = self.server;
-        let (generation, place) = (self.channel.generation(), self.place.clone());
-        self.replace(|held| {
+        let (generation, place) = (self.channel.generation(), self.place);
+        let db = loaded.stream_db.unwrap_or_default();
+        self.replace(|held, thread| {
             if server.replica.generation() != generation {
                 return false;
             }
             loaded.install(held);
             // A promotion after this hold ends this history, and not the one before.
-            server.replica.note_history(place.clone());
+            let lsn = Lsn(place.offset as u64);
+            server.replication.lineage().adopt(place.id);
+            server.replica.note_place(lsn);
+            server.tell_history(Some((lsn, db)), thread);
+            thread.publish_log();
             true
         })?;
         server.part_with_replicas(&self.worker.thread);
         command::replace_libraries(server, &loaded.libraries).map_err(LinkEnd::Failed)?;
         server.loading.note_loaded(loaded.n_keys, loaded.n_expired, loaded.n_modules);
         loaded.tell();
-        let db = loaded.stream_db.unwrap_or_default();
         // The old data is freed here.
         drop(loaded);
         self.rewrite_log()?;
@@ -227,7 +234,7 @@ impl Copying<'_> {
     }
 
     /// Does something with all shards held that replaces their data.
-    fn replace(&mut self, work: impl FnMut(&mut Held<'_, Job>) -> bool) -> Result<(), LinkEnd> {
+    fn replace(&mut self, work: impl FnMut(&mut Held<'_, Job>, &ThreadState) -> bool) -> Result<(), LinkEnd> {
         let (channel, mut ended) = (&mut *self.channel, None);
         let mut pause = || channel.keep_alive().map_err(|end| ended = Some(end)).is_ok();
         match on_all_shards(self.worker, &mut pause, work) {

@@ -8,6 +8,8 @@
 //!
 //! Bytes come in and events go out. The caller has the socket and the clock.
 
+use braid_journal::history::ReplicationId;
+
 use super::{payload::Form, role::StreamPlace};
 
 /// The version that the replica announces. Valkey then sends the forms of its version 9, which are read.
@@ -15,9 +17,6 @@ const ANNOUNCED_VERSION: &[u8] = b"9.0.0";
 
 /// The longest line that is accepted. No primary sends a longer one.
 const LINE_BYTES_MAX: usize = 64 << 10;
-
-/// The digits of a history's name.
-const REPLID_BYTES: usize = 40;
 
 /// The facts about this server that the primary learns.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +45,7 @@ pub enum GreetingEvent {
     /// The payload of the copy follows in this form. The handshake is over.
     Payload(Form),
     /// The stream continues, perhaps under a new name of the history. The handshake is over.
-    Continue(Option<String>),
+    Continue(Option<ReplicationId>),
     /// The link ends for a reason.
     Refused(String),
 }
@@ -177,10 +176,10 @@ impl Greeting {
     fn ask(&self, events: &mut Vec<GreetingEvent>) {
         let (replid, offset) = match &self.introduction.place {
             Some(place) => {
-                let (replid, offset) = (&place.replid, place.offset + 1);
+                let (replid, offset) = (place.id.as_str(), place.offset + 1);
                 events
                     .push(note(&format!("Trying a partial resynchronization (request {replid}:{offset}).")));
-                (replid.as_str(), offset)
+                (replid, offset)
             }
             None => {
                 events.push(note("Partial resynchronization not possible (no cached master)"));
@@ -200,7 +199,7 @@ impl Greeting {
                     events,
                 );
             };
-            events.push(note(&format!("Full resync from master: {}:{}", place.replid, place.offset)));
+            events.push(note(&format!("Full resync from master: {}:{}", place.id.as_str(), place.offset)));
             events.push(GreetingEvent::FullCopy(place));
             self.awaited = Awaited::Header;
         } else if let Some(rest) = word_after(line, b"+CONTINUE") {
@@ -209,7 +208,7 @@ impl Greeting {
             }
             let id = match rest.trim_ascii() {
                 b"" => None,
-                id => match replid(id) {
+                id => match ReplicationId::parse(id) {
                     Some(id) => Some(id),
                     None => {
                         return self
@@ -218,7 +217,9 @@ impl Greeting {
                 },
             };
             events.push(note("Successful partial resynchronization with master."));
-            if let Some(id) = &id {
+            if let Some(id) = &id
+                && self.introduction.place.is_some_and(|asked| asked.id != *id)
+            {
                 events.push(note(&format!("Master replication ID changed to {id}")));
             }
             events.push(GreetingEvent::Continue(id));
@@ -267,16 +268,11 @@ fn word_after<'l>(line: &'l [u8], word: &[u8]) -> Option<&'l [u8]> {
     line.strip_prefix(word).filter(|rest| rest.is_empty() || rest[0] == b' ')
 }
 
-fn replid(word: &[u8]) -> Option<String> {
-    let is_id = word.len() == REPLID_BYTES && word.iter().all(u8::is_ascii_alphanumeric);
-    is_id.then(|| String::from_utf8_lossy(word).into_owned())
-}
-
 fn place(rest: &[u8]) -> Option<StreamPlace> {
     let mut words = rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let replid = replid(words.next()?)?;
+    let id = ReplicationId::parse(words.next()?)?;
     let offset = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-    (words.next().is_none() && (0..i64::MAX / 2).contains(&offset)).then_some(StreamPlace { replid, offset })
+    (words.next().is_none() && (0..i64::MAX / 2).contains(&offset)).then_some(StreamPlace { id, offset })
 }
 
 /// A request in its wire format.
@@ -293,7 +289,7 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
     fn at(offset: i64) -> StreamPlace {
-        StreamPlace { replid: ID.to_owned(), offset }
+        StreamPlace { id: ReplicationId::parse(ID.as_bytes()).expect("an ID"), offset }
     }
 
     fn introduction(place: Option<StreamPlace>) -> Introduction {
@@ -381,7 +377,8 @@ mod tests {
         let other = "f".repeat(40);
         let input = format!("+PONG\r\n+OK\r\n+OK\r\n+OK\r\n+CONTINUE {other}\r\n");
         let events = events(&introduction(Some(at(1))), input.as_bytes());
-        assert_eq!(events.last(), Some(&GreetingEvent::Continue(Some(other))));
+        let other = ReplicationId::parse(other.as_bytes());
+        assert_eq!(events.last(), Some(&GreetingEvent::Continue(other)));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use braid_journal::{history::ReplicationId, stream::Lsn};
 use braid_storage::{
     entry::db::Db,
     memory::allocator,
@@ -43,6 +44,8 @@ use crate::{
 const RETRY: Duration = Duration::from_secs(1);
 /// The pause while the server still loads its own data.
 const LOADING: Duration = Duration::from_millis(5);
+/// The pause while other threads still have records of the role before.
+const SETTLING: Duration = Duration::from_micros(200);
 /// How often garbage is returned while there is no primary.
 const HOUSEKEEPING: Duration = Duration::from_secs(3600);
 
@@ -50,7 +53,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(3600);
 pub fn run_link(server: &'static Server, index: usize, parker: &Parker) {
     let state = ThreadState::new(index, server);
     let worker = Worker::new(Arc::clone(&server.engine), Weight::Heavy, state);
-    let mut link = Link { server, worker, index, db: Db::default() };
+    let mut link = Link { server, worker, index, db: Db::default(), asked: None };
     while !server.stopping.load(Ordering::Relaxed) {
         link.turn(parker);
     }
@@ -63,6 +66,8 @@ struct Link {
     index: usize,
     /// The database that the stream has selected, at the place up to which it was applied.
     db: Db,
+    /// The place that the handshake under way has asked to go on from.
+    asked: Option<StreamPlace>,
 }
 
 /// How the stream is to be followed after a handshake.
@@ -70,7 +75,7 @@ enum Agreed {
     /// From a copy on.
     Copy(StreamPlace, Form),
     /// From the present place on.
-    Continue(Option<String>),
+    Continue(Option<ReplicationId>),
 }
 
 impl Link {
@@ -99,6 +104,8 @@ impl Link {
             Ok(never) => match never {},
             Err(end) => end,
         };
+        // All others wait for these records: their tickets are taken.
+        self.worker.thread.publish_log();
         let was_up = self.role().state() == LinkState::Connected;
         self.note_state(LinkState::Connect, generation);
         flush_retired();
@@ -139,15 +146,14 @@ impl Link {
             ));
         }
         self.note_state(LinkState::Connecting, generation);
+        self.settle()?;
         let mut channel = Channel::connect(self.server, primary, generation, self.index)?;
         notice!("MASTER <-> REPLICA sync started");
         self.note_state(LinkState::Handshake, generation);
         let (agreed, rest) = self.agree(&mut channel)?;
         let rest = match agreed {
             Agreed::Continue(id) => {
-                if let (Some(replid), Some(place)) = (id, self.role().history()) {
-                    self.role().note_history(StreamPlace { replid, ..place });
-                }
+                self.go_on(id, generation)?;
                 notice!("MASTER <-> REPLICA sync: Master accepted a Partial Resynchronization.");
                 rest
             }
@@ -164,6 +170,65 @@ impl Link {
         self.follow(channel, rest)
     }
 
+    /// Brings the change stream to its end, and takes over its place: what a transaction or an earlier role
+    /// has added is there.
+    ///
+    /// # Errors
+    /// If the server stops.
+    fn settle(&mut self) -> Result<(), LinkEnd> {
+        let (server, durability) = (self.server, &self.server.durability);
+        let stream = durability.aof.stream();
+        self.worker.thread.publish_log();
+        stream.take().merger.keep_history(server.config.load().repl_backlog_size);
+        let last = durability.last_ticket();
+        let place = loop {
+            let (merged, place) = stream.merged_end();
+            if merged >= last {
+                break place;
+            }
+            if server.stopping.load(Ordering::Relaxed) {
+                return Err(LinkEnd::Stopping);
+            }
+            if durability.aof.advance() {
+                server.wake_who_awaits_log();
+            }
+            std::thread::sleep(SETTLING);
+        };
+        self.asked = None;
+        if self.role().has_history() {
+            self.role().note_place(place);
+            self.db = stream.selected_db().map_or(Db::default(), Db);
+            let id = server.replication.lineage().id_to_ask_by(place);
+            self.asked = Some(StreamPlace { id, offset: place.0 as i64 });
+        }
+        Ok(())
+    }
+
+    /// Notes that the primary goes on from the place that was asked for. `id` is its ID of the history, if it
+    /// says one.
+    fn go_on(&mut self, id: Option<ReplicationId>, generation: u64) -> Result<(), LinkEnd> {
+        let server = self.server;
+        let Some(asked) = self.asked else {
+            return Err(LinkEnd::Failed(
+                "The master goes on with a history that was not asked for".to_owned(),
+            ));
+        };
+        // The role changes with its lock of the configuration, which a change of the lineage is a part of.
+        if self.role().generation() != generation {
+            return Err(LinkEnd::Superseded);
+        }
+        let place = Lsn(asked.offset as u64);
+        let is_news = server.replication.lineage().go_on(asked.id, id.unwrap_or(asked.id), place);
+        if is_news {
+            server.tell_history(None, &self.worker.thread);
+            self.worker.thread.publish_log();
+            // They learn the ID when they come back.
+            server.part_with_replicas(&self.worker.thread);
+            self.worker.thread.send_wakes();
+        }
+        Ok(())
+    }
+
     /// Speaks with the primary up to the payload or the stream. Returns what they agreed on, and the bytes
     /// that came after that.
     fn agree(&mut self, channel: &mut Channel) -> Result<(Agreed, Vec<u8>), LinkEnd> {
@@ -173,7 +238,7 @@ impl Link {
             password: config.masterauth.clone(),
             port: config.replica_announce_port.unwrap_or_else(|| config.main_port()),
             address: config.replica_announce_ip.clone(),
-            place: self.role().history(),
+            place: self.asked,
         };
         let mut events = Vec::new();
         let mut handshake = Greeting::new(introduction, &mut events);
@@ -237,7 +302,7 @@ impl Link {
                 Ok(None) => break,
                 Err(bad) => {
                     // Only a copy can mend it.
-                    role.forget_history();
+                    role.set_has_history(false);
                     return Err(LinkEnd::Failed(format!("The link to the master ends: {}", bad.0)));
                 }
             };
@@ -252,7 +317,6 @@ impl Link {
                 }
             }
             self.db = applier.db();
-            role.note_applied(unit.end);
             if matches!(unit.content, UnitContent::GetAck) {
                 channel.acknowledge()?;
             } else {

@@ -5,16 +5,17 @@ use std::sync::{
     atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwapOption;
+use braid_journal::{history::ReplicationId, stream::Lsn};
 use crossbeam_utils::sync::Unparker;
 
 use crate::config::{Config, PrimaryAddress};
 
-/// A place in the history of a primary.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A place in a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPlace {
-    /// The history's name: 40 hexadecimal digits.
-    pub replid: String,
+    /// The history's ID.
+    pub id: ReplicationId,
     /// The bytes of the stream up to this place.
     pub offset: i64,
 }
@@ -88,14 +89,12 @@ pub struct ReplicaRole {
     /// The number of changes of the role. Work for an earlier one has no effect any more.
     generation: AtomicU64,
     state: AtomicU8,
-    /// The history that the data belongs to. Empty before the first copy.
-    replid: ArcSwap<String>,
+    /// Whether the data has a place in the present history, so that a primary may go on from there.
+    has_history: AtomicBool,
     /// The end of the last unit that was applied.
     applied: AtomicI64,
     /// The bytes of the stream that have arrived.
     read: AtomicI64,
-    /// The history before the last promotion, up to the place of that promotion.
-    before_promotion: ArcSwapOption<StreamPlace>,
     /// The time of the last bytes from the primary, in milliseconds of uptime.
     last_io: AtomicU64,
     /// The time when the link went down, in milliseconds of uptime plus one. 0 if it never was up.
@@ -173,13 +172,6 @@ impl ReplicaRole {
 
     /// Changes the role. The link's thread learns of it by the generation.
     pub fn set_primary(&self, primary: Option<PrimaryAddress>) {
-        if self.is_on() && primary.is_none() {
-            let replid = String::clone(&self.replid.load());
-            let place = StreamPlace { replid, offset: self.applied() };
-            self.before_promotion.store((!place.replid.is_empty()).then(|| Arc::new(place)));
-            // Own writes come next, and the old history has none of them.
-            self.forget_history();
-        }
         let state = if primary.is_some() { LinkState::Connect } else { LinkState::None };
         self.state.store(state as u8, Ordering::Relaxed);
         self.down_since.store(0, Ordering::Relaxed);
@@ -219,27 +211,21 @@ impl ReplicaRole {
         }
     }
 
-    /// The place up to which the data is complete. `None` before the first copy.
-    pub fn history(&self) -> Option<StreamPlace> {
-        let replid = String::clone(&self.replid.load());
-        (!replid.is_empty()).then(|| StreamPlace { replid, offset: self.applied() })
+    /// Whether the data has a place in the present history, so that a primary may go on from there.
+    pub fn has_history(&self) -> bool {
+        self.has_history.load(Ordering::Relaxed)
     }
 
-    /// The history before the last promotion.
-    pub fn history_before_promotion(&self) -> Option<Arc<StreamPlace>> {
-        self.before_promotion.load_full()
+    /// Records whether the data has a place in the present history.
+    pub fn set_has_history(&self, has: bool) {
+        self.has_history.store(has, Ordering::Relaxed);
     }
 
-    /// Records that the data is that of a place in a history.
-    pub fn note_history(&self, place: StreamPlace) {
-        self.note_read(place.offset);
-        self.note_applied(place.offset);
-        self.replid.store(Arc::new(place.replid));
-    }
-
-    /// Records that the data belongs to no history any more.
-    pub fn forget_history(&self) {
-        self.replid.store(Arc::default());
+    /// Records that the data is that of a place in the present history.
+    pub fn note_place(&self, place: Lsn) {
+        self.note_read(place.0 as i64);
+        self.note_applied(place.0 as i64);
+        self.set_has_history(true);
     }
 
     /// The end of the last unit that was applied.
@@ -309,30 +295,6 @@ mod tests {
 
     fn primary() -> Option<PrimaryAddress> {
         Some(PrimaryAddress { host: b"a".to_vec(), port: 1 })
-    }
-
-    #[test]
-    fn a_promotion_ends_the_history_and_keeps_its_place() {
-        let role = ReplicaRole::default();
-        role.set_primary(primary());
-        assert_eq!((role.is_on(), role.state()), (true, LinkState::Connect));
-        assert_eq!(role.history(), None);
-        let place = StreamPlace { replid: "x".repeat(40), offset: 7 };
-        role.note_history(place.clone());
-        assert_eq!(role.history(), Some(place.clone()));
-        role.set_primary(None);
-        assert_eq!((role.is_on(), role.state(), role.history()), (false, LinkState::None, None));
-        assert_eq!(role.history_before_promotion().as_deref(), Some(&place));
-    }
-
-    #[test]
-    fn another_primary_keeps_the_history() {
-        let role = ReplicaRole::default();
-        role.set_primary(primary());
-        let place = StreamPlace { replid: "x".repeat(40), offset: 7 };
-        role.note_history(place.clone());
-        role.set_primary(primary());
-        assert_eq!(role.history(), Some(place));
     }
 
     #[test]

@@ -16,6 +16,8 @@ const KEPT_BYTES: usize = 1 << 20;
 pub struct StreamUnit<'s> {
     /// Its contents.
     pub content: UnitContent<'s>,
+    /// Its bytes, with what came before it and is no command.
+    pub bytes: &'s [u8],
     /// The offset of its last byte.
     pub end: i64,
 }
@@ -35,6 +37,8 @@ pub enum UnitContent<'s> {
 /// Cuts the stream into units. A unit that is not complete has no effect.
 pub struct UnitReader {
     buffer: Vec<u8>,
+    /// The bytes of the buffer that belong to units before the one under way.
+    n_past: usize,
     /// The bytes of the buffer that were parsed.
     n_parsed: usize,
     parser: RequestParser,
@@ -57,6 +61,7 @@ impl UnitReader {
         let limits = Limits { max_bulk_bytes: u64::MAX, authenticated: true };
         Self {
             buffer: Vec::new(),
+            n_past: 0,
             n_parsed: 0,
             parser: RequestParser::new(limits),
             args: Vec::new(),
@@ -68,9 +73,10 @@ impl UnitReader {
 
     /// Adds bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
-        if self.n_parsed > 0 {
-            self.buffer.drain(..self.n_parsed);
-            self.n_parsed = 0;
+        if self.n_past > 0 {
+            self.buffer.drain(..self.n_past);
+            self.n_parsed -= self.n_past;
+            self.n_past = 0;
             if self.buffer.len() < KEPT_BYTES {
                 // One command may have been very long.
                 self.buffer.shrink_to(2 * KEPT_BYTES);
@@ -85,13 +91,14 @@ impl UnitReader {
     /// If the bytes are no command, or MULTI and EXEC do not match.
     pub fn next_unit(&mut self) -> Result<Option<StreamUnit<'_>>, BadStream> {
         let Some(parsed) = self.parse_unit()? else { return Ok(None) };
+        let start = std::mem::replace(&mut self.n_past, self.n_parsed);
         let content = match parsed {
             ParsedUnit::One(bytes) => UnitContent::One(Words::new(&self.buffer[bytes], &self.args)),
             ParsedUnit::Queue => UnitContent::Queue(&self.complete),
             ParsedUnit::GetAck => UnitContent::GetAck,
             ParsedUnit::Ping => UnitContent::Ping,
         };
-        Ok(Some(StreamUnit { content, end: self.offset }))
+        Ok(Some(StreamUnit { content, bytes: &self.buffer[start..self.n_parsed], end: self.offset }))
     }
 
     fn parse_unit(&mut self) -> Result<Option<ParsedUnit>, BadStream> {
@@ -185,7 +192,7 @@ mod tests {
     /// The units of a stream in words, each with its end, fed in pieces of `n` bytes.
     fn units(stream: &[u8], n: usize) -> (Vec<(String, i64)>, Option<BadStream>) {
         let mut reader = UnitReader::new(100);
-        let mut units = Vec::new();
+        let (mut units, mut n_bytes) = (Vec::new(), 0);
         let text = |words: Words<'_>| {
             let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             words.join(" ")
@@ -196,7 +203,10 @@ mod tests {
                 match reader.next_unit() {
                     Ok(None) => break,
                     Err(bad) => return (units, Some(bad)),
-                    Ok(Some(StreamUnit { content, end })) => {
+                    Ok(Some(StreamUnit { content, bytes, end })) => {
+                        assert!(stream[..(end - 100) as usize].ends_with(bytes));
+                        n_bytes += bytes.len();
+                        assert_eq!(100 + n_bytes as i64, end, "no byte belongs to no unit");
                         let content = match content {
                             UnitContent::One(words) => text(words),
                             UnitContent::Queue(queue) => {

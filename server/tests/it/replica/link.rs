@@ -261,7 +261,7 @@ fn the_append_only_file_has_the_copy_and_the_stream() {
     link.say(&whole);
     link.await_ack(whole.len());
     let n = whole.len() + link.stream("SET c 3");
-    link.await_ack(n);
+    link.await_fack(n);
     assert_eq!(ask(&mut client, "REPLICAOF NO ONE"), "+OK");
     assert_eq!(ask(&mut client, "SET d 4"), "+OK");
     server.kill();

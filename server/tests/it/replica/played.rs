@@ -129,7 +129,14 @@ impl Link {
 
     /// Reads until the replica says that it has applied the stream up to an offset.
     pub fn await_ack(&mut self, offset: usize) {
-        while self.read() != format!("REPLCONF ACK {offset}") {}
+        let said = format!("REPLCONF ACK {offset}");
+        // With an append-only file it also says how far that is on disk.
+        while self.read().split(" FACK ").next() != Some(&said) {}
+    }
+
+    /// Reads until the replica says that it has the stream up to an offset on its disk.
+    pub fn await_fack(&mut self, offset: usize) {
+        while self.read() != format!("REPLCONF ACK {offset} FACK {offset}") {}
     }
 
     /// Waits until the replica has closed the link.
