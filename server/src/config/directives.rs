@@ -34,7 +34,6 @@ const SENDS_AT_ONCE: &str = "what a replica gets is sent at once";
 const NO_COMPRESSION: &str = "what a replica gets is not compressed";
 const NO_MPTCP: &str = "connections use TCP alone";
 const NO_CLUSTER: &str = "Redis Cluster is not supported yet";
-const NO_OUTGOING: &str = "the server connects to no other server";
 const NO_DEFRAG: &str = "the allocator cannot move values together";
 const NO_CHILDREN: &str = "snapshots and rewrites need no process of their own";
 const NO_MIGRATION: &str = "slots cannot migrate without Redis Cluster";
@@ -104,7 +103,9 @@ directives! {
     row("bind", Kind::Addresses, "127.0.0.1 -::1") =>
         /// Addresses for TCP. An empty list listens on no TCP port.
         live bind: Vec<BindAddress> = addresses;
-    text("bind-source-addr", "").idle(NO_OUTGOING);
+    text("bind-source-addr", "") =>
+        /// Address from which a replica connects to its primary; empty: the system chooses.
+        live bind_source_addr: Vec<u8> = bytes;
     text("unixsocket", "").immutable() =>
         /// Path of the Unix socket.
         live unixsocket: Option<PathBuf> = Value::path;
@@ -635,14 +636,20 @@ directives! {
     text("tls-key-file", "") =>
         /// File with the private key of the server's certificate.
         live tls_key_file: Option<PathBuf> = Value::path;
-    text("tls-expected-peer-name", "").idle(NO_OUTGOING);
+    text("tls-expected-peer-name", "") =>
+        /// Name that the certificate of a primary must have; empty: any.
+        live tls_expected_peer_name: Vec<u8> = bytes;
     text("tls-key-file-pass", "").sensitive().idle("the key must not be encrypted");
-    text("tls-client-cert-file", "").idle(NO_OUTGOING);
-    text("tls-client-key-file", "").idle(NO_OUTGOING);
-    text("tls-client-key-file-pass", "").sensitive().idle(NO_OUTGOING);
+    text("tls-client-cert-file", "") =>
+        /// File with the certificate that a replica shows to its primary, instead of the server's.
+        live tls_client_cert_file: Option<PathBuf> = Value::path;
+    text("tls-client-key-file", "") =>
+        /// File with the private key of that certificate.
+        live tls_client_key_file: Option<PathBuf> = Value::path;
+    text("tls-client-key-file-pass", "").sensitive().idle("the key must not be encrypted");
     text("tls-dh-params-file", "").idle("key exchange uses elliptic curves only");
     text("tls-ca-cert-file", "") =>
-        /// File with the authorities that may issue clients' certificates.
+        /// File with the authorities that may issue certificates of clients and of a primary.
         live tls_ca_cert_file: Option<PathBuf> = Value::path;
     text("tls-ca-cert-dir", "") =>
         /// Directory with files of such authorities.
@@ -657,7 +664,7 @@ directives! {
         /// Period after which the files of certificates and keys are checked for changes; `None`: never.
         live tls_auto_reload_interval: Option<Duration> = nonzero_seconds;
     yes_no("tls-replication", "no") =>
-        /// Whether a replica must reach its primary by TLS, which it cannot yet.
+        /// Whether a replica reaches its primary by TLS.
         live tls_replication: bool = Value::yes;
     yes_no("tls-cluster", "no").idle(NO_CLUSTER);
     text("tls-protocols", "") =>

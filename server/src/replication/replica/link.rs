@@ -132,12 +132,6 @@ impl Link {
         primary: &PrimaryAddress,
         generation: u64,
     ) -> Result<std::convert::Infallible, LinkEnd> {
-        if self.server.config.load().tls_replication {
-            return Err(LinkEnd::Failed(
-                "tls-replication is 'yes', and the link to a primary cannot use TLS yet: nothing is sent in plain text"
-                    .to_owned(),
-            ));
-        }
         self.note_state(LinkState::Connecting, generation);
         let mut channel = Channel::connect(self.server, primary, generation, self.index)?;
         notice!("MASTER <-> REPLICA sync started");
@@ -171,7 +165,7 @@ impl Link {
         let introduction = Introduction {
             user: config.masteruser.clone(),
             password: config.masterauth.clone(),
-            port: config.replica_announce_port.unwrap_or_else(|| config.main_port()),
+            port: config.replica_announce_port.unwrap_or_else(|| config.replication_port()),
             address: config.replica_announce_ip.clone(),
             place: self.role().history(),
         };

@@ -67,6 +67,22 @@ fn it_introduces_itself_as_replicas_do() {
 }
 
 #[test]
+fn the_link_comes_from_the_configured_address() {
+    let primary = Primary::new();
+    let server = Server::start(&["--bind-source-addr", "127.0.0.2"]);
+    let mut client = server.connect();
+    primary.adopt(&mut client);
+    assert_eq!(primary.accept().peer().ip().to_string(), "127.0.0.2");
+    assert_eq!(ask(&mut client, "CONFIG SET bind-source-addr ::1"), "+OK");
+    until("the address does not fit", || {
+        server.log().contains("bind-source-addr '::1' cannot reach 127.0.0.1")
+    });
+    // The link is tried again.
+    assert_eq!(client.command(&["CONFIG", "SET", "bind-source-addr", ""]).to_string(), "+OK");
+    assert_eq!(primary.accept().peer().ip().to_string(), "127.0.0.1");
+}
+
+#[test]
 fn a_primary_that_refuses_is_asked_again_and_the_log_says_why() {
     let (primary, server) = (Primary::new(), Server::start(&["--masterauth", "wrong"]));
     let mut client = server.connect();
