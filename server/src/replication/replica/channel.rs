@@ -90,6 +90,8 @@ pub struct Channel {
     /// Its line in CLIENT LIST.
     pub record: Arc<ClientRecord>,
     heartbeat: Heartbeat,
+    /// Whether the primary knows acknowledgements.
+    is_acknowledging: bool,
     last_beat: u64,
     timeout: Duration,
     buffer: Box<[u8]>,
@@ -169,6 +171,7 @@ impl Channel {
             generation,
             record,
             heartbeat: Heartbeat::Silent,
+            is_acknowledging: true,
             last_beat: now,
             timeout,
             buffer: vec![0; READ_BYTES].into(),
@@ -193,6 +196,11 @@ impl Channel {
         self.heartbeat = heartbeat;
     }
 
+    /// Chooses whether the primary is sent acknowledgements.
+    pub fn set_acknowledging(&mut self, is_acknowledging: bool) {
+        self.is_acknowledging = is_acknowledging;
+    }
+
     /// Sends bytes.
     ///
     /// # Errors
@@ -206,11 +214,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells the primary the end of the last unit that was applied.
+    /// Tells the primary the end of the last unit that was applied, if the primary knows acknowledgements.
     ///
     /// # Errors
     /// If the connection breaks.
     pub fn acknowledge(&mut self) -> Result<(), LinkEnd> {
+        if !self.is_acknowledging {
+            return Ok(());
+        }
         let offset = self.server.replica.applied().to_string();
         self.send(&request(&[b"REPLCONF", b"ACK", offset.as_bytes()]))
     }

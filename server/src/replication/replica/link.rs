@@ -35,6 +35,7 @@ use crate::{
     clock::Instant,
     config::PrimaryAddress,
     notice,
+    replication::lineage::ReplicationId,
     shared::{server::Server, thread_state::ThreadState},
     warning,
 };
@@ -63,6 +64,12 @@ struct Link {
     index: usize,
     /// The database that the stream has selected, at the place up to which it was applied.
     db: Db,
+}
+
+/// The place of a copy whose primary says none: a history that nobody else knows. So no later link goes on
+/// there.
+fn history_of_one_link() -> StreamPlace {
+    StreamPlace { replid: ReplicationId::random().as_str().to_owned(), offset: 0 }
 }
 
 /// How the stream is to be followed after a handshake.
@@ -184,6 +191,10 @@ impl Link {
                     }
                     GreetingEvent::Payload(form) => {
                         let place = copied.take().expect("the place comes before the payload");
+                        // A primary without offsets may not know acknowledgements either. One that sends a
+                        // copy without a length waits for the first.
+                        channel.set_acknowledging(place.is_some() || form.length().is_none());
+                        let place = place.unwrap_or_else(history_of_one_link);
                         return Ok((Agreed::Copy(place, form), rest));
                     }
                     GreetingEvent::Continue(id) => return Ok((Agreed::Continue(id), rest)),

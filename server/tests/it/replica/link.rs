@@ -99,8 +99,7 @@ fn a_primary_that_refuses_is_asked_again_and_the_log_says_why() {
             "-NOMASTERLINK Can't SYNC while not connected with my master\r\n",
             "Master is currently unable to PSYNC",
         ),
-        ("-ERR something\r\n", "Unexpected reply to PSYNC from master: -ERR something"),
-        ("+junk\r\n", "Unexpected reply to PSYNC from master: +junk"),
+        ("+junk\r\n-ERR nothing\r\n", "MASTER aborted replication with an error: ERR nothing"),
         ("+CONTINUE\r\n", "a stream that was not begun"),
     ] {
         let (mut link, _) = primary.greet();
@@ -110,6 +109,34 @@ fn a_primary_that_refuses_is_asked_again_and_the_log_says_why() {
     }
     assert_eq!(field(&mut client, "master_link_status"), "down");
     assert_eq!(ask(&mut client, "GET own"), "\"1\"");
+}
+
+#[test]
+fn a_primary_that_knows_only_sync_sends_a_copy_for_each_link() {
+    let (primary, server) = (Primary::new(), Server::start(&[]));
+    let mut client = server.connect();
+    primary.adopt(&mut client);
+    let mut histories = Vec::new();
+    for value in ["1", "2"] {
+        let (mut link, _) = primary.greet();
+        link.say(b"-ERR unknown command 'PSYNC'\r\n");
+        assert_eq!(link.read(), "SYNC");
+        let copy = snapshot(&[("a", value)]);
+        link.say(format!("\n${}\r\n", copy.len()).as_bytes());
+        link.say(&copy);
+        until_up(&mut client);
+        assert_eq!(ask(&mut client, "GET a"), format!("\"{value}\""));
+        let n = link.stream(&format!("SET b {value}"));
+        until_says(&mut client, "GET b", &format!("\"{value}\""));
+        assert_eq!(field(&mut client, "slave_repl_offset"), n.to_string());
+        histories.push(field(&mut client, "master_replid"));
+        ask(&mut client, "CLIENT KILL TYPE master");
+        // It would take an acknowledgement for a command, and answer it.
+        let said = link.try_read();
+        assert!(said.is_err(), "{said:?}");
+    }
+    assert_ne!(histories[0], histories[1]);
+    assert!(server.log().contains("Retrying with SYNC..."), "{}", server.log());
 }
 
 /// Breaks the copy off at a place, or damages it, and returns the replica that has lost its link.
