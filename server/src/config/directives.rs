@@ -16,8 +16,8 @@ use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line,
 use super::settings::{
     Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
     DisklessLoad, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
-    OutputLimits, PrimaryAddress, RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
-    SyslogFacility, UserLine, Word,
+    OutputLimits, PrimaryAddress, PropagationErrors, RdbWriteFormat, RenamedCommand, SavePoint,
+    ShutdownOptions, Supervised, SyslogFacility, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -28,9 +28,7 @@ pub const REDIS_VERSION: &str = "7.4.0";
 
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
-const NO_REPLICATION: &str = "the server cannot be a replica yet";
 const ONE_CHANNEL: &str = "a replica gets its copy and the stream on one connection";
-const SENDS_AT_ONCE: &str = "what a replica gets is sent at once";
 const NO_COMPRESSION: &str = "what a replica gets is not compressed";
 const NO_MPTCP: &str = "connections use TCP alone";
 const NO_CLUSTER: &str = "Redis Cluster is not supported yet";
@@ -453,7 +451,7 @@ directives! {
     text("preload-file", "").immutable().never_without("data is loaded from the working directory only");
     text("backupdirname", "backupdir").immutable().idle(NO_BACKUP);
     integer("backup-sealed-ttl", 0, LONG, "0").idle(NO_BACKUP);
-    yes_no("rdb-del-sync-files", "no").idle(NO_REPLICATION);
+    yes_no("rdb-del-sync-files", "no").idle("the files of a copy are always removed after its use");
     choice("rdb-version-check", &["strict", "relaxed"], "strict")
         .idle("whether a snapshot can be read follows from the types in it");
     yes_no("rdb-save-incremental-fsync", "yes").idle(SYNCS_ONCE);
@@ -543,7 +541,9 @@ directives! {
     integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag") =>
         /// Time since its last acknowledgement after which a replica does not count.
         live min_replicas_max_lag: Duration = seconds;
-    choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore").idle(NO_REPLICATION);
+    choice("propagation-error-behavior", PropagationErrors::WORDS, "ignore") =>
+        /// What an error reply to the primary, or to the append-only file, leads to.
+        live propagation_error_behavior: PropagationErrors = one_word;
     yes_no("repl-diskless-sync", "yes") =>
         /// Whether a copy is sent while it is made, to replicas that can do without its length.
         live repl_diskless_sync: bool = Value::yes;
@@ -562,7 +562,9 @@ directives! {
     integer("repl-timeout", 1, INT, "60") =>
         /// The silence after which a link of replication is closed, on either side.
         live repl_timeout: Duration = seconds;
-    yes_no("repl-disable-tcp-nodelay", "no").idle(SENDS_AT_ONCE);
+    yes_no("repl-disable-tcp-nodelay", "no") =>
+        /// Whether the system may collect what is sent to a replica into fewer packets, at the cost of time.
+        live repl_disable_tcp_nodelay: bool = Value::yes;
     memory("repl-backlog-size", 1, LONG, "1mb").rule(at_least_16_kilobytes) =>
         /// Bytes of the change stream that are kept for replicas that come back.
         live repl_backlog_size: u64 = Value::number;
@@ -570,7 +572,7 @@ directives! {
         /// Time without replicas after which nothing is kept for them; 0 sets none.
         live repl_backlog_ttl: Duration = seconds;
     yes_no("dual-channel-replication-enabled", "no").idle(ONE_CHANNEL);
-    memory("replica-full-sync-buffer-limit", 0, LONG, "0").idle(NO_REPLICATION);
+    memory("replica-full-sync-buffer-limit", 0, LONG, "0").idle(ONE_CHANNEL);
     yes_no("repl-rdb-channel", "no").hidden().idle(ONE_CHANNEL);
     yes_no("repl-mptcp", "no").immutable().idle(NO_MPTCP);
     integer("repl-compression", 0, 22, "0").idle(NO_COMPRESSION);

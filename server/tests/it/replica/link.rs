@@ -281,6 +281,32 @@ fn an_error_reply_to_the_primary_is_counted_and_the_stream_goes_on() {
     assert!(server.log().contains("== CRITICAL == This replica is sending an error to its master"));
 }
 
+/// An error reply to the primary ends a replica that refuses clients' writes, if the configuration says so.
+#[test]
+fn an_error_reply_to_the_primary_ends_the_server_if_that_is_wanted() {
+    for (behavior, is_read_only, ends) in [
+        ("panic", "yes", true),
+        ("panic-on-replicas", "yes", true),
+        ("panic", "no", false),
+        ("ignore", "yes", false),
+    ] {
+        let primary = Primary::new();
+        let args = ["--propagation-error-behavior", behavior, "--replica-read-only", is_read_only];
+        let (mut server, mut client, mut link) = primary.replica(&args, &[("a", "1")]);
+        link.stream("LPUSH a x");
+        link.stream("SET after 1");
+        if ends {
+            assert!(!server.await_end().success());
+            let log = server.log();
+            assert!(log.contains("== CRITICAL == This replica is sending an error to its master"), "{log}");
+            assert!(log.contains("This replica panicked sending an error to its master"), "{log}");
+        } else {
+            until_says(&mut client, "GET after", "\"1\"");
+            assert_eq!(field(&mut client, "unexpected_error_replies"), "1");
+        }
+    }
+}
+
 #[test]
 fn a_database_that_is_not_there_ends_the_link() {
     let primary = Primary::new();
