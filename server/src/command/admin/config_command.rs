@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, Write},
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use braid_journal::disk::read_regular;
@@ -277,6 +277,17 @@ fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>)
     }
     call.server.keyspace.reset_stats();
     call.server.scripts.reset_stats();
+    let (replication, replica) = (&call.server.replication, &call.server.replica);
+    for count in [
+        &replication.n_full,
+        &replication.n_partial,
+        &replication.n_partial_refused,
+        &replica.n_unexpected_errors,
+        &replica.link_bytes_in,
+        &replica.link_bytes_out,
+    ] {
+        count.store(0, Ordering::Relaxed);
+    }
     reclaim::reset_reclaimed();
     reply.ok();
     Ok(())
