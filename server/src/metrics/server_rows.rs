@@ -168,8 +168,8 @@ pub const REPLICATION: &[Metric] = &[
             "Whether a replica receives a copy of the primary's data.",
         )
         .naming_primary(),
-    figure("slave_read_repl_offset", |now| on_replica(now, |replica| replica.read().max(1))),
-    figure("slave_repl_offset", |now| on_replica(now, |replica| replica.applied().max(1)))
+    figure("slave_read_repl_offset", |now| on_replica(now, |replica| so_far(replica, replica.read()))),
+    figure("slave_repl_offset", |now| on_replica(now, |replica| so_far(replica, replica.applied())))
         .shown(Gauge, "redis_slave_repl_offset", "How far a replica has applied its primary's stream.")
         .naming_primary(),
     figure("master_sync_total_bytes", |now| of_copy(now, |copy| copy.total_bytes)),
@@ -256,6 +256,11 @@ pub const STREAM: &[Metric] = &[
 /// A figure that only a replica has.
 fn on_replica<T: Into<Figure>>(now: &Readings<'_>, read: impl FnOnce(&ReplicaRole) -> T) -> Figure {
     now.server.replica.is_on().then(|| read(&now.server.replica)).into()
+}
+
+/// How far a replica is. As in Redis it is 1 before the first copy, and the first copy may be at 0.
+fn so_far(replica: &ReplicaRole, offset: i64) -> i64 {
+    if replica.history().is_some() { offset } else { 1 }
 }
 
 /// A figure of the copy that a replica receives.

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::played::{ID, Link, MARK, Primary, field, snapshot, until_says, until_up, wire};
 use crate::support::{
-    Server,
+    Client, Server,
     crowd::{ask, until},
     home::Home,
 };
@@ -34,6 +34,19 @@ fn a_copy_comes_with_its_length_or_with_a_mark_at_its_end() {
         until("it is counted", || field(&mut client, "slave_repl_offset") == (77 + n).to_string());
         assert_eq!(field(&mut client, "master_replid"), ID);
     }
+}
+
+/// A primary without writes is at 0, and whoever compares offsets must find the replica there, too.
+#[test]
+fn a_copy_of_a_primary_without_writes_is_at_its_offset() {
+    let primary = Primary::new();
+    let (_server, mut client, mut link) = primary.replica(&[], &[("a", "1")]);
+    let offsets = |client: &mut Client| {
+        ["slave_repl_offset", "slave_read_repl_offset", "master_repl_offset"].map(|name| field(client, name))
+    };
+    assert_eq!(offsets(&mut client), ["0", "0", "0"]);
+    let n = link.stream("SET a 2").to_string();
+    until("it is counted", || offsets(&mut client) == [n.as_str(); 3]);
 }
 
 #[test]
