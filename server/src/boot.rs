@@ -75,6 +75,7 @@ use crate::{
     sockets::{
         certificates::{self, Certificates},
         listening::{self, Listener, Listening, bind_all},
+        outgoing,
         poller::{Poller, WAKER},
     },
     status::MetricsEndpoint,
@@ -100,20 +101,8 @@ pub fn check(config: &Config) -> Result<(), String> {
     command::users_at_start(config, &TABLE)?;
     listening::check(config)?;
     processors::check(config)?;
-    check_link(config)?;
     enter_dir(config)?;
     certificates(config).map(|_| ())
-}
-
-/// Refuses a link to a primary that would have to use TLS.
-fn check_link(config: &Config) -> Result<(), String> {
-    match &config.replicaof {
-        Some(primary) if config.tls_replication => Err(format!(
-            "'replicaof' names the primary {primary} and 'tls-replication' is 'yes': the link to a primary cannot use TLS yet. \
-             Remove one of them"
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Changes to the folder of the data, where relative file names begin.
@@ -124,10 +113,12 @@ fn enter_dir(config: &Config) -> Result<(), String> {
 
 /// Reads the certificates, if any port uses them.
 fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>, String> {
+    let failed = |why| format!("Failed to configure TLS: {why}");
+    outgoing::check(config).map_err(failed)?;
     if config.tls_port == 0 && !config.metrics_tls {
         return Ok(None);
     }
-    certificates::read(config).map(Some).map_err(|why| format!("Failed to configure TLS: {why}"))
+    certificates::read(config).map(Some).map_err(failed)
 }
 
 /// Serves until SHUTDOWN or a signal.
@@ -146,7 +137,6 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     name_disabled(&users);
     adjust_oom_score(&config);
     fit_to_descriptors(&mut config)?;
-    check_link(&config)?;
     enter_dir(&config)?;
     let tls = certificates(&config)?;
     let listeners = bind_all(&config)?;

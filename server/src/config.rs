@@ -30,8 +30,8 @@ pub use self::rewrite::{Appended, SameUser};
 pub use self::settings::{
     Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
     BindHost, DisklessLoad, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy,
-    OomScoreAdj, OutputLimit, OutputLimits, PrimaryAddress, RdbWriteFormat, RenamedCommand, SavePoint,
-    ShutdownOptions, Supervised, SyslogFacility, UserLine,
+    OomScoreAdj, OutputLimit, OutputLimits, PrimaryAddress, PropagationErrors, RdbWriteFormat,
+    RenamedCommand, SavePoint, ShutdownOptions, Supervised, SyslogFacility, UserLine,
 };
 pub use self::value::{Kind, Reason, Value, memory, short_decimal};
 pub use self::words::{quote, split};

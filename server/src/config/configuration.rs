@@ -141,6 +141,11 @@ impl Config {
         if self.port != 0 { self.port } else { self.tls_port }
     }
 
+    /// Returns the port at which a replica serves clients of its primary: that for TLS, if links use TLS.
+    pub fn replication_port(&self) -> u16 {
+        if self.tls_replication && self.tls_port != 0 { self.tls_port } else { self.main_port() }
+    }
+
     /// Returns the absolute path of the loaded file, which `CONFIG REWRITE` writes.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()

@@ -16,8 +16,8 @@ use super::directive::{Directive, INT, LONG, UINT, ULONG, choice, integer, line,
 use super::settings::{
     Access, AclPubsubDefault, Amount, AnnounceAs, AppendFsync, AuthClients, AuthClientsUser, BindAddress,
     DisklessLoad, KeyspaceEvents, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
-    OutputLimits, PrimaryAddress, RdbWriteFormat, RenamedCommand, SavePoint, ShutdownOptions, Supervised,
-    SyslogFacility, UserLine, Word,
+    OutputLimits, PrimaryAddress, PropagationErrors, RdbWriteFormat, RenamedCommand, SavePoint,
+    ShutdownOptions, Supervised, SyslogFacility, UserLine, Word,
 };
 use super::value::{Kind, Reason, Value};
 
@@ -28,13 +28,10 @@ pub const REDIS_VERSION: &str = "7.4.0";
 
 const PORT: i128 = u16::MAX as i128;
 const MEGABYTE: i128 = 1 << 20;
-const NO_REPLICATION: &str = "the server cannot be a replica yet";
 const ONE_CHANNEL: &str = "a replica gets its copy and the stream on one connection";
-const SENDS_AT_ONCE: &str = "what a replica gets is sent at once";
 const NO_COMPRESSION: &str = "what a replica gets is not compressed";
 const NO_MPTCP: &str = "connections use TCP alone";
 const NO_CLUSTER: &str = "Redis Cluster is not supported yet";
-const NO_OUTGOING: &str = "the server connects to no other server";
 const NO_DEFRAG: &str = "the allocator cannot move values together";
 const NO_CHILDREN: &str = "snapshots and rewrites need no process of their own";
 const NO_MIGRATION: &str = "slots cannot migrate without Redis Cluster";
@@ -104,7 +101,9 @@ directives! {
     row("bind", Kind::Addresses, "127.0.0.1 -::1") =>
         /// Addresses for TCP. An empty list listens on no TCP port.
         live bind: Vec<BindAddress> = addresses;
-    text("bind-source-addr", "").idle(NO_OUTGOING);
+    text("bind-source-addr", "") =>
+        /// Address from which a replica connects to its primary; empty: the system chooses.
+        live bind_source_addr: Vec<u8> = bytes;
     text("unixsocket", "").immutable() =>
         /// Path of the Unix socket.
         live unixsocket: Option<PathBuf> = Value::path;
@@ -452,7 +451,7 @@ directives! {
     text("preload-file", "").immutable().never_without("data is loaded from the working directory only");
     text("backupdirname", "backupdir").immutable().idle(NO_BACKUP);
     integer("backup-sealed-ttl", 0, LONG, "0").idle(NO_BACKUP);
-    yes_no("rdb-del-sync-files", "no").idle(NO_REPLICATION);
+    yes_no("rdb-del-sync-files", "no").idle("the files of a copy are always removed after its use");
     choice("rdb-version-check", &["strict", "relaxed"], "strict")
         .idle("whether a snapshot can be read follows from the types in it");
     yes_no("rdb-save-incremental-fsync", "yes").idle(SYNCS_ONCE);
@@ -542,7 +541,9 @@ directives! {
     integer("min-replicas-max-lag", 0, INT, "10").alias("min-slaves-max-lag") =>
         /// Time since its last acknowledgement after which a replica does not count.
         live min_replicas_max_lag: Duration = seconds;
-    choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore").idle(NO_REPLICATION);
+    choice("propagation-error-behavior", PropagationErrors::WORDS, "ignore") =>
+        /// What an error reply to the primary, or to the append-only file, leads to.
+        live propagation_error_behavior: PropagationErrors = one_word;
     yes_no("repl-diskless-sync", "yes") =>
         /// Whether a copy is sent while it is made, to replicas that can do without its length.
         live repl_diskless_sync: bool = Value::yes;
@@ -561,7 +562,9 @@ directives! {
     integer("repl-timeout", 1, INT, "60") =>
         /// The silence after which a link of replication is closed, on either side.
         live repl_timeout: Duration = seconds;
-    yes_no("repl-disable-tcp-nodelay", "no").idle(SENDS_AT_ONCE);
+    yes_no("repl-disable-tcp-nodelay", "no") =>
+        /// Whether the system may collect what is sent to a replica into fewer packets, at the cost of time.
+        live repl_disable_tcp_nodelay: bool = Value::yes;
     memory("repl-backlog-size", 1, LONG, "10mb").rule(at_least_16_kilobytes) =>
         /// Bytes of the change stream that are kept for replicas that come back.
         live repl_backlog_size: u64 = Value::number;
@@ -569,7 +572,7 @@ directives! {
         /// Time without replicas after which nothing is kept for them; 0 sets none.
         live repl_backlog_ttl: Duration = seconds;
     yes_no("dual-channel-replication-enabled", "no").idle(ONE_CHANNEL);
-    memory("replica-full-sync-buffer-limit", 0, LONG, "0").idle(NO_REPLICATION);
+    memory("replica-full-sync-buffer-limit", 0, LONG, "0").idle(ONE_CHANNEL);
     yes_no("repl-rdb-channel", "no").hidden().idle(ONE_CHANNEL);
     yes_no("repl-mptcp", "no").immutable().idle(NO_MPTCP);
     integer("repl-compression", 0, 22, "0").idle(NO_COMPRESSION);
@@ -635,14 +638,20 @@ directives! {
     text("tls-key-file", "") =>
         /// File with the private key of the server's certificate.
         live tls_key_file: Option<PathBuf> = Value::path;
-    text("tls-expected-peer-name", "").idle(NO_OUTGOING);
+    text("tls-expected-peer-name", "") =>
+        /// Name that the certificate of a primary must have; empty: any.
+        live tls_expected_peer_name: Vec<u8> = bytes;
     text("tls-key-file-pass", "").sensitive().idle("the key must not be encrypted");
-    text("tls-client-cert-file", "").idle(NO_OUTGOING);
-    text("tls-client-key-file", "").idle(NO_OUTGOING);
-    text("tls-client-key-file-pass", "").sensitive().idle(NO_OUTGOING);
+    text("tls-client-cert-file", "") =>
+        /// File with the certificate that a replica shows to its primary, instead of the server's.
+        live tls_client_cert_file: Option<PathBuf> = Value::path;
+    text("tls-client-key-file", "") =>
+        /// File with the private key of that certificate.
+        live tls_client_key_file: Option<PathBuf> = Value::path;
+    text("tls-client-key-file-pass", "").sensitive().idle("the key must not be encrypted");
     text("tls-dh-params-file", "").idle("key exchange uses elliptic curves only");
     text("tls-ca-cert-file", "") =>
-        /// File with the authorities that may issue clients' certificates.
+        /// File with the authorities that may issue certificates of clients and of a primary.
         live tls_ca_cert_file: Option<PathBuf> = Value::path;
     text("tls-ca-cert-dir", "") =>
         /// Directory with files of such authorities.
@@ -657,7 +666,7 @@ directives! {
         /// Period after which the files of certificates and keys are checked for changes; `None`: never.
         live tls_auto_reload_interval: Option<Duration> = nonzero_seconds;
     yes_no("tls-replication", "no") =>
-        /// Whether a replica must reach its primary by TLS, which it cannot yet.
+        /// Whether a replica reaches its primary by TLS.
         live tls_replication: bool = Value::yes;
     yes_no("tls-cluster", "no").idle(NO_CLUSTER);
     text("tls-protocols", "") =>

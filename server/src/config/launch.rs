@@ -91,7 +91,8 @@ pub struct Host<'a> {
 /// - Every `--name` begins a directive, and the words up to the next one are its values. They are read after
 ///   the file, as if they were its last lines.
 ///
-/// Under the name of `redis-check-aof` or `redis-check-rdb` the program behaves as that program.
+/// Under the name of `redis-check-aof` or `redis-check-rdb` the program behaves as that program. Under the
+/// name of a Sentinel it refuses to start.
 pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
     let mut args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let named = |name: &[u8]| host.program.as_bytes().ends_with(name);
@@ -116,8 +117,12 @@ pub fn launch(args: &[OsString], host: &mut Host<'_>) -> Launch {
             return Launch::Refuse("Braid has no memory test: memtester does this.".into());
         }
         [b"--check-system", ..] => return Launch::Refuse("Braid has no system check.".into()),
-        _ if args.contains(&&b"--sentinel"[..]) => {
-            return Launch::Refuse("Braid has no Sentinel mode: redis-sentinel can watch over it.".into());
+        _ if named(b"-sentinel") || args.contains(&&b"--sentinel"[..]) => {
+            return Launch::Refuse(
+                "Braid has no Sentinel of its own. Use redis-sentinel (package redis-sentinel) or valkey-sentinel \
+                 (package valkey-sentinel): they watch Braid as they watch Redis, see docs/replication.md."
+                    .into(),
+            );
         }
         _ => {}
     }
@@ -415,7 +420,11 @@ mod tests {
 
     #[test]
     fn what_braid_has_not_is_said() {
-        assert!(refused(&["a.conf", "--sentinel"]).contains("Sentinel"));
+        for name in ["redis-sentinel", "/usr/bin/valkey-sentinel"] {
+            let Launch::Refuse(why) = run_as(name, &["a.conf"], "") else { panic!("{name} starts") };
+            assert_eq!(why, refused(&["a.conf", "--sentinel"]));
+            assert!(why.contains("Use redis-sentinel (package redis-sentinel)"), "{why}");
+        }
         assert!(refused(&["--test-memory", "10"]).contains("memory"));
     }
 

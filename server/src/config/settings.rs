@@ -65,6 +65,19 @@ words! {
 }
 
 words! {
+    /// What follows from an error reply to a command of the primary, or of the append-only file.
+    pub enum PropagationErrors {
+        /// It is counted and logged.
+        #[default]
+        Ignore = "ignore",
+        /// The server ends: the data may differ from that of the other side.
+        Panic = "panic",
+        /// A replica that refuses clients' writes ends. For the file it is as `ignore`.
+        PanicOnReplicas = "panic-on-replicas",
+    }
+}
+
+words! {
     /// How a replica loads the copy of its primary's data.
     pub enum DisklessLoad {
         /// It receives the copy to a file, and then replaces its data from there.

@@ -135,7 +135,11 @@ pub const MEMORY: &[Metric] = &[
         .shown(Gauge, "redis_mem_not_counted_for_eviction_bytes", "Memory that maxmemory does not bound.")
         .after("redis_mem_clients_slaves"),
     figure("mem_replication_backlog", |now| kept_for_replicas(now).into()),
-    figure("mem_total_replication_buffers", |now| kept_for_replicas(now).into()),
+    figure("mem_total_replication_buffers", |now| kept_for_replicas(now).into()).shown(
+        Gauge,
+        "redis_mem_total_replication_buffers_bytes",
+        "Memory of the change stream that is kept for replicas.",
+    ),
     fixed("mem_clients_slaves", "0")
         .shown(Gauge, "redis_mem_clients_slaves", "The same of replicas.")
         .after("redis_mem_clients_normal"),

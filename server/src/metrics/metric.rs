@@ -40,6 +40,8 @@ pub struct Prometheus {
     pub help: &'static str,
     /// The metric before it, where that is not the one before it in INFO.
     pub after: Option<&'static str>,
+    /// Whether labels of its sample name the primary.
+    pub names_primary: bool,
 }
 
 /// The metric types of Prometheus.
@@ -93,7 +95,13 @@ pub(super) const fn unlisted(read: fn(&Readings<'_>) -> Figure) -> Metric {
 impl Metric {
     /// Adds the form in Prometheus.
     pub(super) const fn shown(self, kind: MetricType, name: &'static str, help: &'static str) -> Self {
-        Self { shown: Some(Prometheus { name, kind, help, after: None }), ..self }
+        Self { shown: Some(Prometheus { name, kind, help, after: None, names_primary: false }), ..self }
+    }
+
+    /// Makes labels of the sample name the primary.
+    pub(super) const fn naming_primary(self) -> Self {
+        let shown = self.shown.expect("a figure is shown before it has labels");
+        Self { shown: Some(Prometheus { names_primary: true, ..shown }), ..self }
     }
 
     /// Moves the metric to the place after another one.

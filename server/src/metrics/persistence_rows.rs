@@ -19,7 +19,11 @@ pub const PERSISTENCE: &[Metric] = &[
         "redis_loading_dump_file",
         "Whether data is being loaded.",
     ),
-    figure("async_loading", |now| now.server.replica.is_loading_aside().into()),
+    figure("async_loading", |now| now.server.replica.is_loading_aside().into()).shown(
+        Gauge,
+        "redis_async_loading",
+        "Whether a copy of the primary's data is loaded while the old data is served.",
+    ),
     fixed("current_cow_peak", "0"),
     fixed("current_cow_size", "0"),
     fixed("current_cow_size_age", "0"),

@@ -151,29 +151,28 @@ pub const REPLICATION: &[Metric] = &[
     figure("master_link_status", |now| {
         on_replica(now, |replica| if replica.state() == LinkState::Connected { "up" } else { "down" })
     }),
-    unlisted(|now| on_replica(now, |replica| replica.state() == LinkState::Connected)).shown(
-        Gauge,
-        "redis_master_link_up",
-        "Whether a replica has its link to the primary.",
-    ),
+    unlisted(|now| on_replica(now, |replica| replica.state() == LinkState::Connected))
+        .shown(Gauge, "redis_master_link_up", "Whether a replica has its link to the primary.")
+        .naming_primary(),
     figure("master_last_io_seconds_ago", |now| {
         on_replica(now, |replica| match replica.state() {
             LinkState::Connected => seconds_ago(now, replica.last_io()),
             _ => -1,
         })
     })
-    .shown(Gauge, "redis_master_last_io_seconds_ago", "Seconds since the primary last sent something."),
-    figure("master_sync_in_progress", |now| on_replica(now, |replica| replica.copy().is_some())).shown(
-        Gauge,
-        "redis_master_sync_in_progress",
-        "Whether a replica receives a copy of the primary's data.",
-    ),
-    figure("slave_read_repl_offset", |now| on_replica(now, |replica| replica.read().max(1))),
-    figure("slave_repl_offset", |now| on_replica(now, |replica| replica.applied().max(1))).shown(
-        Gauge,
-        "redis_slave_repl_offset",
-        "How far a replica has applied its primary's stream.",
-    ),
+    .shown(Gauge, "redis_master_last_io_seconds_ago", "Seconds since the primary last sent something.")
+    .naming_primary(),
+    figure("master_sync_in_progress", |now| on_replica(now, |replica| replica.copy().is_some()))
+        .shown(
+            Gauge,
+            "redis_master_sync_in_progress",
+            "Whether a replica receives a copy of the primary's data.",
+        )
+        .naming_primary(),
+    figure("slave_read_repl_offset", |now| on_replica(now, |replica| so_far(replica, replica.read()))),
+    figure("slave_repl_offset", |now| on_replica(now, |replica| so_far(replica, replica.applied())))
+        .shown(Gauge, "redis_slave_repl_offset", "How far a replica has applied its primary's stream.")
+        .naming_primary(),
     figure("master_sync_total_bytes", |now| of_copy(now, |copy| copy.total_bytes)),
     figure("master_sync_read_bytes", |now| of_copy(now, |copy| copy.read_bytes)),
     figure("master_sync_left_bytes", |now| {
@@ -224,25 +223,49 @@ pub const STREAM: &[Metric] = &[
     figure("second_repl_offset", |now| match now.server.replication.lineage().second() {
         Some((_, until)) => (until.0 as i64 + 1).into(),
         None => (-1_i64).into(),
-    }),
+    })
+    .shown(
+        Gauge,
+        "redis_second_repl_offset",
+        "The offset up to which replicas of the history before may go on; -1 is none.",
+    ),
     figure("repl_backlog_active", |now| u64::from(now.server.durability.is_followed()).into()).shown(
         Gauge,
         "redis_repl_backlog_is_active",
         "Whether replicas can go on where they left off.",
     ),
-    figure("repl_backlog_size", |now| now.setting("repl-backlog-size").into()),
+    figure("repl_backlog_size", |now| now.setting("repl-backlog-size").into()).shown(
+        Gauge,
+        "redis_replication_backlog_bytes",
+        "Bytes of the change stream that may be kept for replicas.",
+    ),
     figure("repl_backlog_first_byte_offset", |now| match now.server.durability.aof.stream().history() {
         Some((first, _)) => (first.0 + 1).into(),
         None => 0_u64.into(),
-    }),
+    })
+    .shown(
+        Gauge,
+        "redis_repl_backlog_first_byte_offset",
+        "The first offset from which a replica may go on.",
+    ),
     figure("repl_backlog_histlen", |now| {
         now.server.durability.aof.stream().history().map_or(0, |(_, n_bytes)| n_bytes).into()
-    }),
+    })
+    .shown(
+        Gauge,
+        "redis_repl_backlog_history_bytes",
+        "Bytes of the change stream that are kept for replicas.",
+    ),
 ];
 
 /// A figure that only a replica has.
 fn on_replica<T: Into<Figure>>(now: &Readings<'_>, read: impl FnOnce(&ReplicaRole) -> T) -> Figure {
     now.server.replica.is_on().then(|| read(&now.server.replica)).into()
+}
+
+/// How far a replica is. As in Redis it is 1 before the first copy, and the first copy may be at 0.
+fn so_far(replica: &ReplicaRole, offset: i64) -> i64 {
+    if replica.has_history() { offset } else { 1 }
 }
 
 /// A figure of the copy that a replica receives.

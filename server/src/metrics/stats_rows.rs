@@ -38,22 +38,38 @@ pub const STATS: &[Metric] = &[
     ),
     figure("total_net_repl_input_bytes", |now| {
         now.server.replica.link_bytes_in.load(Ordering::Relaxed).into()
-    }),
-    figure("total_net_repl_output_bytes", |now| {
-        now.server.replica.link_bytes_out.load(Ordering::Relaxed).into()
-    }),
+    })
+    .shown(Counter, "redis_net_repl_input_bytes_total", "Bytes received from the primary."),
+    figure("total_net_repl_output_bytes", |now| now.server.replica_bytes_out().into()).shown(
+        Counter,
+        "redis_net_repl_output_bytes_total",
+        "Bytes sent to replicas, and to the primary.",
+    ),
     figure("instantaneous_input_kbps", |now| Decimal(now.rates().bytes_in as f64 / 1024.0)),
     figure("instantaneous_output_kbps", |now| Decimal(now.rates().bytes_out as f64 / 1024.0)),
-    fixed("instantaneous_input_repl_kbps", "0.00"),
-    fixed("instantaneous_output_repl_kbps", "0.00"),
+    figure("instantaneous_input_repl_kbps", |now| Decimal(now.rates().replica_bytes_in as f64 / 1024.0)),
+    figure("instantaneous_output_repl_kbps", |now| Decimal(now.rates().replica_bytes_out as f64 / 1024.0)),
     sum("rejected_connections", |stats| &stats.refused).shown(
         Counter,
         "redis_rejected_connections_total",
         "Connections that were refused.",
     ),
-    figure("sync_full", |now| now.server.replication.n_full.load(Ordering::Relaxed).into()),
-    figure("sync_partial_ok", |now| now.server.replication.n_partial.load(Ordering::Relaxed).into()),
-    figure("sync_partial_err", |now| now.server.replication.n_partial_refused.load(Ordering::Relaxed).into()),
+    figure("sync_full", |now| now.server.replication.n_full.load(Ordering::Relaxed).into()).shown(
+        Untyped,
+        "redis_replica_resyncs_full",
+        "Full copies for replicas.",
+    ),
+    figure("sync_partial_ok", |now| now.server.replication.n_partial.load(Ordering::Relaxed).into()).shown(
+        Untyped,
+        "redis_replica_partial_resync_accepted",
+        "Replicas that went on where they were.",
+    ),
+    figure("sync_partial_err", |now| now.server.replication.n_partial_refused.load(Ordering::Relaxed).into())
+        .shown(
+            Untyped,
+            "redis_replica_partial_resync_denied",
+            "Replicas that wanted to go on, and could not.",
+        ),
     figure("expired_subkeys", |now| now.server.keyspace.expired_fields().into())
         .shown(Counter, "redis_expired_subkeys_total", "Fields of hashes whose time was over.")
         .after("redis_expired_keys_total"),
@@ -127,7 +143,11 @@ pub const STATS: &[Metric] = &[
     fixed("latest_fork_usec", "0"),
     fixed("total_forks", "0"),
     fixed("migrate_cached_sockets", "0"),
-    fixed("slave_expires_tracked_keys", "0"),
+    fixed("slave_expires_tracked_keys", "0").shown(
+        Gauge,
+        "redis_slave_expires_tracked_keys",
+        "Keys with deadlines that clients have written to a replica.",
+    ),
     fixed("total_active_defrag_time", "0"),
     fixed("current_active_defrag_time", "0"),
     fixed("active_defrag_hits", "0"),

@@ -183,6 +183,21 @@ impl Replica {
     }
 }
 
+/// The facts about a replica that INFO and the metrics tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaReport {
+    /// The address or name at which it serves clients.
+    pub host: String,
+    /// The port at which it serves clients; 0 if it has not said.
+    pub port: u16,
+    /// The word for its state.
+    pub state: &'static str,
+    /// The offset up to which it has the stream.
+    pub offset: u64,
+    /// Seconds since its last acknowledgement; 0 before it follows the stream.
+    pub lag_seconds: u64,
+}
+
 /// All replicas that have asked for data.
 #[derive(Default)]
 pub struct Replicas {
@@ -208,6 +223,21 @@ impl Replicas {
         let mut list = self.list.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         list.retain(|replica| replica.state() != ReplicaState::Gone);
         list.clone()
+    }
+
+    /// Reports on the present replicas, in the order in which they asked.
+    pub fn reports(&self, uptime_millis: u64) -> Vec<ReplicaReport> {
+        let report = |replica: &Arc<Replica>| {
+            let is_online = replica.state() == ReplicaState::Online;
+            ReplicaReport {
+                host: replica.host(),
+                port: replica.said().port,
+                state: replica.state().word(),
+                offset: replica.acked(),
+                lag_seconds: if is_online { replica.silent_for(uptime_millis) / 1000 } else { 0 },
+            }
+        };
+        self.all().iter().map(report).collect()
     }
 
     /// The number of replicas that have the stream up to an offset, or have it on their disks.

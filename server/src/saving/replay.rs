@@ -43,6 +43,7 @@ use crate::{
     },
     clock::Instant,
     command,
+    config::PropagationErrors,
     durability::Durability,
     notice,
     persist::{self, EntriesWriter, Purpose, litter},
@@ -351,9 +352,14 @@ impl<'w> Replay<'w> {
         }
         let ReplayCounts { n_run, n_failed } = self.crew.counts;
         if n_failed > 0 {
-            warning!(
+            self.server.replica.n_unexpected_errors.fetch_add(n_failed, Ordering::Relaxed);
+            let why = format!(
                 "{n_failed} of {n_run} commands of the append-only file have failed, as they may have when they were logged"
             );
+            if self.server.config.load().propagation_error_behavior == PropagationErrors::Panic {
+                return Err(ReplayError(format!("{why}, and 'propagation-error-behavior' is 'panic'")));
+            }
+            warning!("{why}");
         }
         Ok(end)
     }

@@ -646,12 +646,19 @@ impl Server {
         self.threads.iter().map(|peer| peer.notifications.n_bytes()).sum()
     }
 
+    /// The number of bytes written to replicas and to the primary.
+    pub fn replica_bytes_out(&self) -> u64 {
+        self.sum(|stats| &stats.replica_bytes_out) + self.replica.link_bytes_out.load(Ordering::Relaxed)
+    }
+
     /// Samples the threads' statistics. Part of one thread's cron.
     pub fn sample_rates(&self) {
         let totals = Rates {
             commands: self.n_calls(),
             bytes_in: self.sum(|stats| &stats.bytes_in),
             bytes_out: self.sum(|stats| &stats.bytes_out),
+            replica_bytes_in: self.replica.link_bytes_in.load(Ordering::Relaxed),
+            replica_bytes_out: self.replica_bytes_out(),
             turns: self.sum(|stats| &stats.turns),
             busy_nanos: self.sum(|stats| &stats.busy_nanos),
         };

@@ -1,7 +1,7 @@
-//! The serial number and the end of a certificate, for INFO.
+//! The serial number and the validity of a certificate.
 //!
 //! They are read from its DER form: a value is a tag, a length and that many bytes (X.690). Only the way to
-//! the two fields is understood (RFC 5280, 4.1).
+//! these fields is understood (RFC 5280, 4.1).
 
 use time::{Date, Month, Time};
 
@@ -19,6 +19,8 @@ mod tag {
 pub struct CertificateFacts {
     /// The serial number in hexadecimal digits.
     pub serial: String,
+    /// The first second of its validity, in Unix time; 0 if that is before 1970.
+    pub not_before: u64,
     /// The last second of its validity, in Unix time; 0 if that is before 1970.
     pub not_after: u64,
 }
@@ -35,9 +37,9 @@ impl CertificateFacts {
         let serial = take(&mut rest, tag::INTEGER)?;
         let (_algorithm, _issuer) = (take(&mut rest, tag::SEQUENCE)?, take(&mut rest, tag::SEQUENCE)?);
         let mut validity = take(&mut rest, tag::SEQUENCE)?;
-        let _not_before = take_time(&mut validity)?;
-        let not_after = take_time(&mut validity)?;
-        Some(Self { serial: digits(serial), not_after: u64::try_from(not_after).unwrap_or_default() })
+        let mut time = || take_time(&mut validity).map(|time| u64::try_from(time).unwrap_or_default());
+        let (not_before, not_after) = (time()?, time()?);
+        Some(Self { serial: digits(serial), not_before, not_after })
     }
 }
 
@@ -115,10 +117,13 @@ mod tests {
         let version = der(tag::VERSION, &der(tag::INTEGER, &[2]));
         let times = [(tag::UTC_TIME, "240101000000Z"), (tag::UTC_TIME, "491231235959Z")];
         let facts = CertificateFacts::read(&certificate(&version, &[0, 0x81, 0x0a], times));
-        assert_eq!(facts, Some(CertificateFacts { serial: "810A".to_owned(), not_after: 2_524_607_999 }));
+        let serial = "810A".to_owned();
+        let expected = CertificateFacts { serial, not_before: 1_704_067_200, not_after: 2_524_607_999 };
+        assert_eq!(facts, Some(expected));
         let times = [(tag::UTC_TIME, "500101000000Z"), (tag::GENERALIZED_TIME, "20500101000000Z")];
         let facts = CertificateFacts::read(&certificate(&[], &[0], times));
-        assert_eq!(facts, Some(CertificateFacts { serial: "00".to_owned(), not_after: 2_524_608_000 }));
+        let expected = CertificateFacts { serial: "00".to_owned(), not_before: 0, not_after: 2_524_608_000 };
+        assert_eq!(facts, Some(expected));
     }
 
     #[test]

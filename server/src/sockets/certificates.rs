@@ -8,7 +8,7 @@ use std::{
 
 use braid_journal::disk::read_regular;
 use rustls::{
-    Error, InconsistentKeys, RootCertStore, ServerConfig,
+    Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion,
     crypto::{CryptoProvider, GetRandomFailed, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{ClientCertVerifierBuilder, NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier},
@@ -70,11 +70,10 @@ impl TlsFilesDigest {
 pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
     // Read first: a later change then counts as a change.
     let contents = TlsFilesDigest::read(config);
-    let text = |directive: &[u8]| String::from_utf8_lossy(directive).into_owned();
-    let versions = ciphers::versions(&text(&config.tls_protocols))?;
-    let suites = ciphers::suites(&text(&config.tls_ciphers), &text(&config.tls_ciphersuites))?;
-    let provider = Arc::new(CryptoProvider { cipher_suites: suites, ..ring::default_provider() });
-    let key = certified_key(config, &provider)?;
+    let (provider, versions) = cryptography(config)?;
+    let cert_file = config.tls_cert_file.as_deref().ok_or("No tls-cert-file configured!")?;
+    let key_file = config.tls_key_file.as_deref().ok_or("No tls-key-file configured!")?;
+    let key = certified_key(cert_file, key_file, &provider)?;
     let server = key.cert.first().and_then(|certificate| CertificateFacts::read(certificate));
     let authority = config.tls_ca_cert_file.as_deref().and_then(|path| certificates(path).ok());
     let authority = authority.and_then(|certificates| CertificateFacts::read(certificates.first()?));
@@ -104,10 +103,28 @@ pub fn read(config: &Config) -> Result<Arc<Certificates>, String> {
     Ok(Arc::new(Certificates { rules: Arc::new(rules), contents, server, authority }))
 }
 
-/// The server's certificate and key.
-fn certified_key(config: &Config, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
-    let cert_file = config.tls_cert_file.as_deref().ok_or("No tls-cert-file configured!")?;
-    let key_file = config.tls_key_file.as_deref().ok_or("No tls-key-file configured!")?;
+/// Returns the configured suites and versions.
+///
+/// # Errors
+/// The wrong directive, with the remedy.
+pub(super) fn cryptography(
+    config: &Config,
+) -> Result<(Arc<CryptoProvider>, Vec<&'static SupportedProtocolVersion>), String> {
+    let text = |directive: &[u8]| String::from_utf8_lossy(directive).into_owned();
+    let versions = ciphers::versions(&text(&config.tls_protocols))?;
+    let suites = ciphers::suites(&text(&config.tls_ciphers), &text(&config.tls_ciphersuites))?;
+    Ok((Arc::new(CryptoProvider { cipher_suites: suites, ..ring::default_provider() }), versions))
+}
+
+/// Reads a certificate and its key.
+///
+/// # Errors
+/// The wrong file, with the fault.
+pub(super) fn certified_key(
+    cert_file: &Path,
+    key_file: &Path,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, String> {
     let certificates = certificates(cert_file)?;
     if certificates.is_empty() {
         return Err(format!(
@@ -120,7 +137,7 @@ fn certified_key(config: &Config, provider: &CryptoProvider) -> Result<Certified
     let pem = read_regular(key_file).map_err(|error| failed(&error))?;
     if pem.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
         return Err(failed(&format!(
-            "it is encrypted, which is not supported with or without tls-key-file-pass. Decrypt it with \
+            "it is encrypted, which is not supported with or without its password. Decrypt it with \
              'openssl pkey -in {} -out new.key', let nobody else read that, and name it instead",
             key_file.display()
         )));
@@ -153,25 +170,32 @@ fn client_verifier(
                 .to_owned(),
         );
     }
-    let roots = Arc::new(authorities(config)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(authorities(config)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     Ok(Some(match config.tls_auth_clients {
         AuthClients::Optional => verifier.allow_unauthenticated(),
         AuthClients::Yes | AuthClients::No => verifier,
     }))
 }
 
-/// The authorities of `tls-ca-cert-file` and `tls-ca-cert-dir`.
-fn authorities(config: &Config) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
+/// Returns the certificates of the authorities in `tls-ca-cert-file` and `tls-ca-cert-dir`.
+///
+/// # Errors
+/// The unreadable file or folder, or the one without certificates.
+pub(super) fn authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut found = Vec::new();
     let failed = |path: &Path, why: &dyn fmt::Display| {
         format!("Failed to configure CA certificate(s) file/directory: {}: {why}", path.display())
     };
+    let can_be_trusted =
+        |certificate: &CertificateDer<'static>| RootCertStore::empty().add(certificate.clone());
     if let Some(path) = &config.tls_ca_cert_file {
         for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| failed(path, &error))?;
+            can_be_trusted(&certificate).map_err(|error| failed(path, &error))?;
+            found.push(certificate);
         }
-        if roots.is_empty() {
+        if found.is_empty() {
             return Err(failed(path, &"it has no certificate (PEM)"));
         }
     }
@@ -181,14 +205,15 @@ fn authorities(config: &Config) -> Result<RootCertStore, String> {
             let path = entry.map_err(|error| failed(directory, &error))?.path();
             // Other files, such as keys, may be there, too. Those without certificates are ignored.
             if path.is_file() {
-                roots.add_parsable_certificates(certificates(&path).unwrap_or_default());
+                let inside = certificates(&path).unwrap_or_default();
+                found.extend(inside.into_iter().filter(|certificate| can_be_trusted(certificate).is_ok()));
             }
         }
-        if roots.is_empty() {
+        if found.is_empty() {
             return Err(failed(directory, &"no file in it has a certificate (PEM)"));
         }
     }
-    Ok(roots)
+    Ok(found)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

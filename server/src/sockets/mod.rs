@@ -4,6 +4,7 @@ pub mod certificate_facts;
 pub mod certificates;
 pub mod ciphers;
 pub mod listening;
+pub mod outgoing;
 pub mod poller;
 #[cfg(test)]
 pub mod simulated;

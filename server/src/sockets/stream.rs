@@ -54,6 +54,18 @@ pub enum Speaks {
 }
 
 impl Stream {
+    /// Chooses whether small packets leave at once. Only TCP has the choice.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_nodelay(&self, leave_at_once: bool) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nodelay(leave_at_once),
+            Stream::Tls(stream) => stream.socket().set_nodelay(leave_at_once),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads. A read that does not fill the buffer has emptied the socket, unless [`Stream::has_more`] says
     /// otherwise.
     ///

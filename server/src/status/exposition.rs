@@ -4,7 +4,7 @@
 //! that existing boards and alerts fit. Names that Prometheus's own rules reject are left out, or have no
 //! type. Braid's own figures begin with `braid_`.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use braid_storage::{entry::db::Db, keyspace::DatabaseCounts};
 
@@ -16,6 +16,7 @@ use crate::{
         MetricType::{self, Counter, Gauge, Histogram, Summary},
         Prometheus, Readings,
     },
+    replication::replicas::ReplicaReport,
     shared::server::{BRAID_VERSION, Peer, Server},
     telemetry::{command_log::LogOf, split::Phase, stats::CommandCounts},
 };
@@ -26,16 +27,20 @@ pub fn text(server: &Server) -> String {
     text.family("redis_up", Gauge, "Whether the server answers.");
     text.sample("redis_up", &[], 1);
     let now = Readings::new(server);
-    for (row, &Prometheus { name, kind, help, .. }) in metrics::shown() {
+    let of_primary = [("master_host", "master_host"), ("master_port", "master_port")];
+    let primary = of_primary.map(|(label, field)| (label, metrics::named(field).value(&now).to_string()));
+    let primary = [(primary[0].0, primary[0].1.as_str()), (primary[1].0, primary[1].1.as_str())];
+    for (row, &Prometheus { name, kind, help, names_primary, .. }) in metrics::shown() {
         match row.value(&now).as_number() {
             Figure::Absent => {}
             value => {
                 text.family(name, kind, help);
-                text.sample(name, &[], value);
+                text.sample(name, if names_primary { &primary } else { &[] }, value);
             }
         }
     }
     instance(&now, &mut text);
+    replicas(&now, &mut text);
     keyspace(server, &mut text);
     commands(server, &mut text);
     errors(server, &mut text);
@@ -80,6 +85,7 @@ impl Exposition {
 
 /// The fields of INFO that are labels of the server.
 const LABELS: &[&str] = &[
+    "master_replid",
     "maxmemory_policy",
     "os",
     "process_id",
@@ -102,6 +108,47 @@ fn instance(now: &Readings<'_>, text: &mut Exposition) {
     text.family("redis_start_time_seconds", Gauge, "When the server began, in Unix time.");
     text.sample("redis_start_time_seconds", &[], now.server.clock.started().0 / 1000);
 }
+
+/// The replicas, and the primary if this server is a replica itself.
+fn replicas(now: &Readings<'_>, text: &mut Exposition) {
+    if now.server.replica.is_on() {
+        let fields = [
+            ("master_host", "master_host"),
+            ("master_port", "master_port"),
+            ("read_only", "slave_read_only"),
+        ];
+        let values = fields.map(|(_, field)| metrics::named(field).value(now).to_string());
+        let labels: Vec<_> =
+            fields.iter().zip(&values).map(|(&(label, _), value)| (label, value.as_str())).collect();
+        text.family("redis_slave_info", Gauge, "Whose replica the server is.");
+        text.sample("redis_slave_info", &labels, 1);
+    }
+    let reports = now.server.replication.replicas.reports(now.server.clock.uptime_millis());
+    // While a replica comes again, its old link may still be there. No two samples may have the same labels.
+    let reports: BTreeMap<_, _> =
+        reports.iter().map(|report| ((&report.host, report.port, report.state), report)).collect();
+    if reports.is_empty() {
+        return;
+    }
+    let families: [ReplicaRow; 2] = [
+        ("redis_connected_slave_offset_bytes", "How far a replica has come.", |report| report.offset),
+        ("redis_connected_slave_lag_seconds", "How long ago a replica has said that.", |report| {
+            report.lag_seconds
+        }),
+    ];
+    for (name, help, read) in families {
+        text.family(name, Gauge, help);
+        for report in reports.values() {
+            let port = report.port.to_string();
+            let labels =
+                [("slave_ip", report.host.as_str()), ("slave_port", &port), ("slave_state", report.state)];
+            text.sample(name, &labels, read(report));
+        }
+    }
+}
+
+/// A metric of each replica: its name, its help text and its value.
+type ReplicaRow = (&'static str, &'static str, fn(&ReplicaReport) -> u64);
 
 fn keyspace(server: &Server, text: &mut Exposition) {
     let mut shown = server.keyspace.databases();

@@ -53,6 +53,7 @@ impl Snapshots {
             ("now_ms".to_owned(), json!(server.clock.unix_micros() / 1000)),
             ("latency_us".to_owned(), latency.map(Map::from_iter).into()),
             ("threads".to_owned(), threads(server)),
+            ("replication".to_owned(), replication(server)),
             ("commands".to_owned(), commands(server)),
             ("slow_log".to_owned(), sight.slow_log.then(|| slow_log(server)).into()),
             ("hot_keys".to_owned(), hot_keys_report.as_ref().map(hot_keys).into()),
@@ -143,6 +144,34 @@ fn threads(server: &Server) -> Value {
         })
     };
     server.io_threads().iter().map(|peer| of(peer)).collect()
+}
+
+/// The replicas, and the link to the primary if there is one.
+fn replication(server: &Server) -> Value {
+    let now = Readings::new(server);
+    let field = |name: &str| metrics::named(name).value(&now);
+    let offset = field("master_repl_offset");
+    let replicas = server.replication.replicas.reports(server.clock.uptime_millis());
+    let replicas: Vec<_> = replicas
+        .into_iter()
+        .map(|replica| {
+            json!({
+                "address": format!("{}:{}", replica.host, replica.port),
+                "state": replica.state,
+                "offset": replica.offset,
+                "lag_s": replica.lag_seconds,
+            })
+        })
+        .collect();
+    let link = server.replica.primary().map(|primary| {
+        json!({
+            "address": primary.to_string(),
+            "state": server.replica.state().word(),
+            "last_io_s": number(field("master_last_io_seconds_ago")),
+            "copied_bytes": number(field("master_sync_read_bytes")),
+        })
+    });
+    json!({ "offset": number(offset), "primary": link, "replicas": replicas })
 }
 
 fn commands(server: &Server) -> Value {

@@ -103,6 +103,8 @@ pub struct ThreadStats {
     pub bytes_in: Count,
     /// The number of bytes written.
     pub bytes_out: Count,
+    /// The number of bytes written to replicas, which are not in `bytes_out`.
+    pub replica_bytes_out: Count,
     /// The number of reads.
     pub reads: Count,
     /// The number of writes.
@@ -254,6 +256,7 @@ impl ThreadStats {
             &self.refused,
             &self.bytes_in,
             &self.bytes_out,
+            &self.replica_bytes_out,
             &self.reads,
             &self.writes,
             &self.hits,
@@ -295,6 +298,10 @@ pub struct Rates {
     pub bytes_in: u64,
     /// The number of bytes written.
     pub bytes_out: u64,
+    /// The number of bytes that came from the primary.
+    pub replica_bytes_in: u64,
+    /// The number of bytes written to replicas and to the primary.
+    pub replica_bytes_out: u64,
     /// The number of turns of event loops.
     pub turns: u64,
     /// The time for which those had work, in nanoseconds.
@@ -334,6 +341,8 @@ impl RateSampler {
             commands: a_second(old.commands, new.commands),
             bytes_in: a_second(old.bytes_in, new.bytes_in),
             bytes_out: a_second(old.bytes_out, new.bytes_out),
+            replica_bytes_in: a_second(old.replica_bytes_in, new.replica_bytes_in),
+            replica_bytes_out: a_second(old.replica_bytes_out, new.replica_bytes_out),
             turns: a_second(old.turns, new.turns),
             busy_nanos: a_second(old.busy_nanos, new.busy_nanos),
         }

@@ -218,6 +218,70 @@ fn metrics_have_the_form_of_prometheus_and_say_what_info_says() {
     });
 }
 
+/// A primary with metrics, and a replica with metrics that has its data.
+fn pair(args: &[&str]) -> (MetricsServer, MetricsServer) {
+    let primary = MetricsServer::open(&[args, &["--repl-diskless-sync-delay", "0"]].concat());
+    let port = primary.server.port().to_string();
+    let replica = MetricsServer::open(&["--replicaof", "127.0.0.1", &port]);
+    ask(&mut primary.server.connect(), "SET a 1");
+    until("the replica has everything", || {
+        let offset = |place: &MetricsServer| place.metrics().get("redis_master_repl_offset").copied();
+        let is_online = |name: &String| name.contains("slave_state=\"online\"");
+        primary.metrics().keys().any(is_online) && offset(&primary) == offset(&replica)
+    });
+    (primary, replica)
+}
+
+#[test]
+fn metrics_and_the_page_tell_of_primary_and_replica() {
+    let (primary, replica) = pair(&[]);
+    let port = |place: &MetricsServer| place.server.port().to_string();
+    let labels = format!("{{master_host=\"127.0.0.1\",master_port=\"{}\"}}", port(&primary));
+    let info = format!("redis_slave_info{}", labels.replace('}', ",read_only=\"1\"}"));
+    let of_replica = replica.metrics();
+    for (name, value) in [
+        (&format!("redis_master_link_up{labels}"), 1.0),
+        (&format!("redis_master_sync_in_progress{labels}"), 0.0),
+        (&info, 1.0),
+        (&"redis_connected_slaves".to_owned(), 0.0),
+        (&"redis_slave_priority".to_owned(), 100.0),
+    ] {
+        assert_eq!(of_replica.get(name), Some(&value), "{name}: {of_replica:?}");
+    }
+    assert!(of_replica[&format!("redis_slave_repl_offset{labels}")] > 0.0);
+    assert!(of_replica["redis_net_repl_input_bytes_total"] > 0.0);
+    let of_primary = primary.metrics();
+    let labels =
+        format!("{{slave_ip=\"127.0.0.1\",slave_port=\"{}\",slave_state=\"online\"}}", port(&replica));
+    for (name, value) in [
+        ("redis_connected_slaves", 1.0),
+        ("redis_replica_resyncs_full", 1.0),
+        ("redis_replica_partial_resync_accepted", 0.0),
+        ("redis_replica_partial_resync_denied", 0.0),
+        ("redis_repl_backlog_is_active", 1.0),
+        ("redis_replication_backlog_bytes", 1_048_576.0),
+    ] {
+        assert_eq!(of_primary.get(name), Some(&value), "{name}: {of_primary:?}");
+    }
+    assert!(of_primary.contains_key(&format!("redis_connected_slave_offset_bytes{labels}")));
+    assert!(of_primary.contains_key(&format!("redis_connected_slave_lag_seconds{labels}")));
+    // What replicas are sent is counted apart.
+    assert!(of_primary["redis_net_repl_output_bytes_total"] > 100.0, "{of_primary:?}");
+    let part = |place: &MetricsServer| {
+        let state = place.get("/status.json").body;
+        let (_, part) = state.split_once("\"replication\":").expect("it has the part");
+        part.to_owned()
+    };
+    assert!(part(&primary).contains("\"primary\":null"), "{}", part(&primary));
+    let replicas = format!("\"address\":\"127.0.0.1:{}\"", port(&replica));
+    assert!(part(&primary).contains(&replicas), "{}", part(&primary));
+    let link = format!("\"address\":\"127.0.0.1:{}\"", port(&primary));
+    assert!(part(&replica).contains(&link), "{}", part(&replica));
+    let mut client = primary.server.connect();
+    ask(&mut client, "CONFIG RESETSTAT");
+    assert_eq!(figure(&mut client, "sync_full"), 0);
+}
+
 /// Returns the names of metrics in a text.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|letter: char| letter != '_' && !letter.is_ascii_alphanumeric());
@@ -226,10 +290,8 @@ fn named(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn the_board_and_the_documents_name_metrics_that_are_there() {
-    let place = MetricsServer::open(&["--latency-split", "yes", "--appendonly", "yes"]);
-    let mut client = place.server.connect();
-    ask(&mut client, "SET a 1");
-    let text = place.get("/metrics").body;
+    let (primary, replica) = pair(&["--latency-split", "yes", "--appendonly", "yes"]);
+    let text = primary.get("/metrics").body + &replica.get("/metrics").body;
     let told = named(&text);
     let read = |path: &str| {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);

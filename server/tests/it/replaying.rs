@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::support::{
     Client,
-    crowd::ask,
+    crowd::{ask, figure},
     dice::{Dice, seed},
     encode,
     home::Home,
@@ -130,6 +130,20 @@ fn a_command_that_cannot_be_run_is_named_with_its_place_behind_many_that_can() {
     assert_eq!(ask(&mut client, "DBSIZE"), ":1000");
     let told = "1 of 20001 commands of the append-only file have failed";
     assert!(server.log_tail().contains(told), "{}", server.log_tail());
+}
+
+/// With `panic` a failed command ends the start, as it ends redis-server. Otherwise it is counted.
+#[test]
+fn a_failed_command_ends_the_start_if_that_is_wanted() {
+    let (home, _) = home_with(&["SET key 1", "LPUSH key x"]);
+    let why = home.refusal(&["--propagation-error-behavior", "panic"]);
+    assert!(why.contains("1 of 2 commands of the append-only file have failed"), "{why}");
+    assert!(why.contains("'propagation-error-behavior' is 'panic'"), "{why}");
+    for behavior in ["ignore", "panic-on-replicas"] {
+        let server = home.serve(&["--propagation-error-behavior", behavior]);
+        assert_eq!(figure(&mut server.connect(), "unexpected_error_replies"), 1, "{behavior}");
+        server.stop();
+    }
 }
 
 /// Returns a home whose append-only file has these commands. Also returns the length of the file before the

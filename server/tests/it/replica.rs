@@ -1,5 +1,6 @@
 //! Braid as a replica: of a primary that the test plays byte by byte, and of real servers.
 
+mod encrypted;
 mod fleet;
 mod link;
 mod played;

@@ -1,6 +1,6 @@
 //! TLS: handshakes, certificates, records of any shape, and clients without TLS.
 
-mod authority;
+pub mod authority;
 mod secure;
 
 use std::{

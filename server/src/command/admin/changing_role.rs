@@ -95,11 +95,6 @@ fn replica_of(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
         reply.simple("OK Already connected to specified master");
         return Ok(());
     }
-    if call.config().tls_replication {
-        return Err(CommandError::text(
-            "ERR tls-replication is 'yes', and the link to a primary cannot use TLS yet",
-        ));
-    }
     notice_later!("REPLICAOF {primary} enabled (user request from '{client}')");
     change(call, Some(primary));
     call.renew_definitions();

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, Write},
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use braid_journal::disk::read_regular;
@@ -24,7 +24,10 @@ use crate::{
     observe::events,
     process::{descriptors::room_for_clients, oom_score},
     shared::server::Server,
-    sockets::certificates::{self, Certificates},
+    sockets::{
+        certificates::{self, Certificates},
+        outgoing,
+    },
     warning_later,
 };
 
@@ -237,11 +240,9 @@ fn read_certificates(
 ) -> Result<Option<Option<Arc<Certificates>>>, CommandError> {
     let name = |(name, _): &(&[u8], &[u8])| name.to_ascii_lowercase();
     let Some(name) = pairs.iter().map(name).find(|name| name.starts_with(b"tls-")) else { return Ok(None) };
-    if new.tls_port == 0 && !new.metrics_tls {
-        return Ok(Some(None));
-    }
-    let read = certificates::read(new).map(|rules| Some(Some(rules)));
-    read.map_err(|why| {
+    let serves = new.tls_port != 0 || new.metrics_tls;
+    let read = outgoing::check(new).and_then(|()| serves.then(|| certificates::read(new)).transpose());
+    read.map(Some).map_err(|why| {
         let name = String::from_utf8_lossy(&name);
         warning_later!("Failed to configure TLS: {why}");
         CommandError::owned(format!(
@@ -276,6 +277,17 @@ fn config_resetstat(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>)
     }
     call.server.keyspace.reset_stats();
     call.server.scripts.reset_stats();
+    let (replication, replica) = (&call.server.replication, &call.server.replica);
+    for count in [
+        &replication.n_full,
+        &replication.n_partial,
+        &replication.n_partial_refused,
+        &replica.n_unexpected_errors,
+        &replica.link_bytes_in,
+        &replica.link_bytes_out,
+    ] {
+        count.store(0, Ordering::Relaxed);
+    }
     reclaim::reset_reclaimed();
     reply.ok();
     Ok(())

@@ -12,7 +12,6 @@ use crate::{
     config::short_decimal,
     log,
     metrics::{self, Figure, Metric, Readings},
-    replication::replicas::ReplicaState,
     shared::{announced::AnnouncedServer, server::Server},
     telemetry::split::Phase,
 };
@@ -236,15 +235,14 @@ fn errorstats_section(server: &Server, text: &mut Text<'_>) {
 /// A line for each replica.
 fn replicas(server: &Server, text: &mut Text<'_>) {
     let now = server.clock.uptime_millis();
-    for (nth, replica) in server.replication.replicas.all().iter().enumerate() {
-        let state = replica.state();
-        let lag = if state == ReplicaState::Online { replica.silent_for(now) / 1000 } else { 0 };
+    for (nth, replica) in server.replication.replicas.reports(now).iter().enumerate() {
         text.line(format_args!(
-            "slave{nth}:ip={},port={},state={},offset={},lag={lag}",
-            log::shown(replica.host().as_bytes()),
-            replica.said().port,
-            state.word(),
-            replica.acked(),
+            "slave{nth}:ip={},port={},state={},offset={},lag={}",
+            log::shown(replica.host.as_bytes()),
+            replica.port,
+            replica.state,
+            replica.offset,
+            replica.lag_seconds,
         ));
     }
 }

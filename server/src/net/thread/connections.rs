@@ -177,9 +177,13 @@ impl IoThread {
         self.count_memory(&mut connection);
         let alive = match written {
             Ok(written) => {
-                self.worker.thread.stats().bytes_out.add(written.n_bytes);
+                let stats = self.worker.thread.stats();
+                match connection.link {
+                    None => stats.bytes_out.add(written.n_bytes),
+                    Some(_) => stats.replica_bytes_out.add(written.n_bytes),
+                }
                 connection.record.count_written(written.n_bytes);
-                self.worker.thread.stats().writes.add(written.n_writes);
+                stats.writes.add(written.n_writes);
                 !connection.record.is_killed() && !self.is_over_soft_limit(&mut connection)
             }
             Err(_) => false,

@@ -26,6 +26,10 @@ impl IoThread {
     #[cold]
     pub(super) fn follow(&mut self, connection: &mut Connection) {
         let Some(node) = connection.state.node_mut() else { return };
+        if self.own.config.repl_disable_tcp_nodelay {
+            // Without it more packets are sent, and the link works as well.
+            let _ = connection.stream.set_nodelay(false);
+        }
         connection.link = node.job.session.link.take();
         self.links.push((node.job.session.origin.slot, connection.record.id));
     }

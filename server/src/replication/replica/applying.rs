@@ -26,10 +26,11 @@ use crate::{
     catalog::{Words, shown},
     client::{id::Origin, node::Job, record::ClientRecord, session::Session},
     command::{Call, Found, Registered, ShardAccess, TABLE},
+    config::PropagationErrors,
     observe::invalidations,
     run::{blocking, gates, logging, route::Needs, step, unit},
     shared::{server::Server, thread_state::ThreadState},
-    warning_later,
+    warning, warning_later,
 };
 
 /// The attempts to take free shards before the thread waits for them.
@@ -404,12 +405,24 @@ impl Applier {
     /// Reports an error reply to a command of the primary: the data of the two may differ now.
     fn note_error(&self, error: &str, words: Words<'_>, server: &Server) {
         server.replica.n_unexpected_errors.fetch_add(1, Ordering::Relaxed);
+        let command = shown(words.get(0));
         let key = if words.len() > 1 { shown(words.get(1)).into_owned() } else { String::new() };
-        warning_later!(
-            "== CRITICAL == This replica is sending an error to its master: '{error}' after processing the command '{}' \
-             on the key '{key}'",
-            shown(words.get(0)),
+        let text = format!(
+            "== CRITICAL == This replica is sending an error to its master: '{error}' after processing the command \
+             '{command}' on the key '{key}'"
         );
+        let config = server.config.load();
+        // The data of a replica that clients write to differs in any case.
+        if config.propagation_error_behavior == PropagationErrors::Ignore || !config.replica_read_only {
+            return warning_later!("{text}");
+        }
+        // The lines are written before the process ends, and the unit takes no effect.
+        warning!("{text}");
+        warning!(
+            "This replica panicked sending an error to its master after processing the command '{command}' \
+             (propagation-error-behavior)"
+        );
+        std::process::abort();
     }
 
     /// Ends a batch of units: counts its commands, and writes the AOF and the change stream as far as nobody

@@ -1,8 +1,9 @@
 //! The socket of the link: reads with a timeout, and the words that a replica says on its own.
 
 use std::{
+    fmt,
     io::{self, ErrorKind, Read, Write},
-    net::{TcpStream, ToSocketAddrs as _},
+    net::{SocketAddr, TcpStream, ToSocketAddrs as _},
     os::fd::AsRawFd as _,
     sync::{
         Arc,
@@ -14,6 +15,7 @@ use std::{
 };
 
 use braid_storage::memory::allocator;
+use socket2::{Domain, Socket, Type};
 
 use super::greeting::request;
 use crate::{
@@ -21,8 +23,10 @@ use crate::{
         id::{Endpoint, Origin},
         record::ClientRecord,
     },
+    clock::Instant,
     config::PrimaryAddress,
     shared::server::Server,
+    sockets::outgoing::{self, OutgoingTls},
 };
 
 /// The longest wait for bytes before the role is looked at again.
@@ -56,14 +60,38 @@ pub enum Heartbeat {
     Ack,
 }
 
+/// The socket of a link, whose reads end after [`LOOK_EVERY`].
+enum LinkStream {
+    Plain(TcpStream),
+    Tls(Box<OutgoingTls>),
+}
+
+impl LinkStream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            LinkStream::Plain(stream) => stream.read(bytes),
+            LinkStream::Tls(stream) => stream.read(bytes),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            LinkStream::Plain(stream) => stream.write_all(bytes),
+            LinkStream::Tls(stream) => stream.write_all(bytes),
+        }
+    }
+}
+
 /// A connection to the primary, for the role of a generation.
 pub struct Channel {
     server: &'static Server,
-    stream: TcpStream,
+    stream: LinkStream,
     generation: u64,
     /// Its line in CLIENT LIST.
     pub record: Arc<ClientRecord>,
     heartbeat: Heartbeat,
+    /// Whether the primary knows acknowledgements.
+    is_acknowledging: bool,
     last_beat: u64,
     timeout: Duration,
     buffer: Box<[u8]>,
@@ -82,12 +110,18 @@ impl Channel {
         generation: u64,
         thread: usize,
     ) -> Result<Self, LinkEnd> {
-        let timeout = server.config.load().repl_timeout;
+        let config = server.config.load_full();
+        let timeout = config.repl_timeout;
+        // Read anew for each link, so the next one uses renewed files.
+        let rules = config.tls_replication.then(|| outgoing::read(&config)).transpose();
+        let rules = rules.map_err(|why| LinkEnd::Failed(format!("Failed to configure TLS: {why}")))?;
         let (told, result) = mpsc::channel();
-        let address = (String::from_utf8_lossy(&primary.host).into_owned(), primary.port);
+        let host = String::from_utf8_lossy(&primary.host).into_owned();
+        let address = (host.clone(), primary.port);
+        let source = String::from_utf8_lossy(&config.bind_source_addr).into_owned();
         let connecting = thread::Builder::new().name("connect".to_owned()).spawn(move || {
             // The link may wait no longer.
-            let _ = told.send(connect_to(&address, timeout));
+            let _ = told.send(connect_to(&address, &source, timeout));
         });
         connecting.map_err(|error| LinkEnd::Failed(format!("Starting a thread: {error}")))?;
         let stream = loop {
@@ -99,14 +133,24 @@ impl Channel {
                 }
             }
         };
+        let failed =
+            |error: io::Error| LinkEnd::Failed(format!("Error condition on socket for SYNC: {error}"));
         let prepared = stream.and_then(|stream| {
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(LOOK_EVERY))?;
             stream.set_write_timeout(Some(timeout))?;
             Ok((Endpoint::Inet(stream.peer_addr()?), Endpoint::Inet(stream.local_addr()?), stream))
         });
-        let (peer, local, stream) = prepared
-            .map_err(|error| LinkEnd::Failed(format!("Error condition on socket for SYNC: {error}")))?;
+        let (peer, local, stream) = prepared.map_err(failed)?;
+        let descriptor = stream.as_raw_fd();
+        let stream = match rules {
+            None => LinkStream::Plain(stream),
+            Some(rules) => {
+                let mut tls = OutgoingTls::new(stream, &host, rules).map_err(failed)?;
+                shake_hands(server, &mut tls, generation, timeout)?;
+                LinkStream::Tls(Box::new(tls))
+            }
+        };
         let now = server.clock.uptime_millis();
         server.replica.note_io(now);
         let users = server.accounts.users();
@@ -115,7 +159,7 @@ impl Channel {
             Origin { thread, slot: 0 },
             peer,
             local,
-            stream.as_raw_fd(),
+            descriptor,
             now,
             users.default_user(),
         ));
@@ -127,6 +171,7 @@ impl Channel {
             generation,
             record,
             heartbeat: Heartbeat::Silent,
+            is_acknowledging: true,
             last_beat: now,
             timeout,
             buffer: vec![0; READ_BYTES].into(),
@@ -151,6 +196,11 @@ impl Channel {
         self.heartbeat = heartbeat;
     }
 
+    /// Chooses whether the primary is sent acknowledgements.
+    pub fn set_acknowledging(&mut self, is_acknowledging: bool) {
+        self.is_acknowledging = is_acknowledging;
+    }
+
     /// Sends bytes.
     ///
     /// # Errors
@@ -164,11 +214,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells the primary the end of the last unit that was applied.
+    /// Tells the primary the end of the last unit that was applied, if the primary knows acknowledgements.
     ///
     /// # Errors
     /// If the connection breaks.
     pub fn acknowledge(&mut self) -> Result<(), LinkEnd> {
+        if !self.is_acknowledging {
+            return Ok(());
+        }
         let applied = self.server.replica.applied();
         let offset = applied.to_string();
         if !self.server.durability.aof.is_writing() {
@@ -265,11 +318,56 @@ fn check_role(server: &Server, generation: u64) -> Result<(), LinkEnd> {
     Ok(())
 }
 
-/// Connects to the first address of a name that answers.
-fn connect_to(address: &(String, u16), timeout: Duration) -> io::Result<TcpStream> {
+/// Completes the handshake of TLS.
+fn shake_hands(
+    server: &Server,
+    tls: &mut OutgoingTls,
+    generation: u64,
+    timeout: Duration,
+) -> Result<(), LinkEnd> {
+    let failed = |why: &dyn fmt::Display| {
+        LinkEnd::Failed(format!("Error condition on socket for SYNC: the TLS handshake has failed: {why}"))
+    };
+    let began = Instant::now();
+    while began.elapsed() < timeout {
+        check_role(server, generation)?;
+        match tls.go_on_with_handshake() {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) if is_too_early(&error) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(failed(&"the primary closed the connection"));
+            }
+            Err(error) => return Err(failed(&error)),
+        }
+    }
+    Err(failed(&"it has not ended in time"))
+}
+
+/// Whether a read must only be repeated.
+fn is_too_early(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// Connects to the first address of a name that answers, from an address of `source` if there is one.
+fn connect_to(address: &(String, u16), source: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::other(format!("the name '{}' has no address", address.0));
+    let sources: Vec<SocketAddr> =
+        if source.is_empty() { Vec::new() } else { (source, 0).to_socket_addrs()?.collect() };
     for address in (address.0.as_str(), address.1).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        let connect = || {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            if !source.is_empty() {
+                let fits = sources.iter().find(|source| source.is_ipv4() == address.is_ipv4());
+                let source = fits.ok_or_else(|| {
+                    io::Error::other(format!("bind-source-addr '{source}' cannot reach {address}"))
+                })?;
+                socket.bind(&(*source).into())?;
+            }
+            socket.connect_timeout(&address.into(), timeout)?;
+            Ok(TcpStream::from(socket))
+        };
+        match connect() {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

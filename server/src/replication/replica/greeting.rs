@@ -3,8 +3,12 @@
 //! ```text
 //! PING ─▶ AUTH ─▶ REPLCONF listening-port, ip-address, capa, version ─▶ PSYNC
 //!                                                                      ├─ +CONTINUE ─▶ the stream
-//!                                                                      └─ +FULLRESYNC ─▶ $… ─▶ the payload
+//!                                                                      ├─ +FULLRESYNC ─▶ $… ─▶ the payload
+//!                                                                      └─ -ERR ─▶ SYNC ─▶ $… ─▶ the payload
 //! ```
+//!
+//! SYNC is the older form of PSYNC. A primary that knows only SYNC has no offsets, so each link begins with a
+//! copy.
 //!
 //! Bytes come in and events go out. The caller has the socket and the clock.
 
@@ -40,8 +44,8 @@ pub enum GreetingEvent {
     Send(Vec<u8>),
     /// Write a line to the server log.
     Note(String),
-    /// The primary sends a copy of its data at this place of its history.
-    FullCopy(StreamPlace),
+    /// The primary sends a copy of its data at this place of its history. `None`: it says no place.
+    FullCopy(Option<StreamPlace>),
     /// The payload of the copy follows in this form. The handshake is over.
     Payload(Form),
     /// The stream continues, perhaps under a new name of the history. The handshake is over.
@@ -200,7 +204,7 @@ impl Greeting {
                 );
             };
             events.push(note(&format!("Full resync from master: {}:{}", place.id.as_str(), place.offset)));
-            events.push(GreetingEvent::FullCopy(place));
+            events.push(GreetingEvent::FullCopy(Some(place)));
             self.awaited = Awaited::Header;
         } else if let Some(rest) = word_after(line, b"+CONTINUE") {
             if self.introduction.place.is_none() {
@@ -230,7 +234,15 @@ impl Greeting {
                 events,
             );
         } else {
-            self.refuse(format!("Unexpected reply to PSYNC from master: {text}"), events);
+            events.push(note(&if line.starts_with(b"-ERR") {
+                format!("Master does not support PSYNC or is in error state (reply: {text})")
+            } else {
+                format!("Unexpected reply to PSYNC from master: {text}")
+            }));
+            events.push(note("Retrying with SYNC..."));
+            events.push(GreetingEvent::Send(request(&[b"SYNC"])));
+            events.push(GreetingEvent::FullCopy(None));
+            self.awaited = Awaited::Header;
         }
     }
 
@@ -336,7 +348,7 @@ mod tests {
         );
         assert_eq!(
             events[events.len() - 2..],
-            [GreetingEvent::FullCopy(at(14)), GreetingEvent::Payload(Form::Length(88))]
+            [GreetingEvent::FullCopy(Some(at(14))), GreetingEvent::Payload(Form::Length(88))]
         );
     }
 
@@ -382,17 +394,41 @@ mod tests {
     }
 
     #[test]
+    fn a_primary_without_psync_is_asked_by_sync() {
+        for (reply, why) in [
+            (
+                "-ERR unknown command 'PSYNC'",
+                "Master does not support PSYNC or is in error state (reply: -ERR",
+            ),
+            ("-NOPERM no", "Unexpected reply to PSYNC from master: -NOPERM no"),
+            ("+CONTINUED", "Unexpected reply to PSYNC from master: +CONTINUED"),
+        ] {
+            let input = format!("+PONG\r\n+OK\r\n+OK\r\n-ERR what\r\n{reply}\r\n\n$88\r\nREDIS");
+            for place in [None, Some(at(99))] {
+                let events = events(&introduction(place), input.as_bytes());
+                assert!(sent(&events).ends_with(" *1 $4 SYNC "), "{reply}: {}", sent(&events));
+                let last = &events[events.len() - 2..];
+                assert_eq!(last, [GreetingEvent::FullCopy(None), GreetingEvent::Payload(Form::Length(88))]);
+                let (all, n_left) = play(&introduction(place), input.as_bytes(), 1000);
+                assert_eq!(n_left, b"REDIS".len());
+                let is_said = |event: &GreetingEvent| matches!(event, GreetingEvent::Note(text) if text.starts_with(why));
+                assert!(all.iter().any(is_said), "{reply}: {all:?}");
+            }
+        }
+    }
+
+    #[test]
     fn refusals_say_why() {
         let before = "+PONG\r\n+OK\r\n+OK\r\n+OK\r\n";
         for (reply, expected) in [
             ("-NOMASTERLINK Can't SYNC\r\n", "unable to PSYNC but should be in the future: -NOMASTERLINK"),
             ("-LOADING wait\r\n", "unable to PSYNC but should be in the future: -LOADING wait"),
-            ("-ERR no\r\n", "Unexpected reply to PSYNC from master: -ERR no"),
+            ("-ERR no\r\n-ERR no SYNC\r\n", "aborted replication with an error: ERR no SYNC"),
             ("+FULLRESYNC x 1\r\n", "without a valid id and offset"),
             (&format!("+FULLRESYNC {ID} -4\r\n"), "without a valid id and offset"),
             (&format!("+FULLRESYNC {ID} 4 4\r\n"), "without a valid id and offset"),
             ("+CONTINUE\r\n", "a stream that was not begun"),
-            ("+CONTINUED\r\n", "Unexpected reply"),
+            ("+CONTINUED\r\n-ERR no SYNC\r\n", "aborted replication with an error: ERR no SYNC"),
             (&format!("+FULLRESYNC {ID} 4\r\n-ERR full\r\n"), "aborted replication with an error: ERR full"),
             (&format!("+FULLRESYNC {ID} 4\r\n+what\r\n"), "Bad protocol from MASTER"),
             (&"x".repeat(LINE_BYTES_MAX + 1), "a line of more than"),

@@ -36,6 +36,7 @@ use crate::{
     clock::Instant,
     config::PrimaryAddress,
     notice,
+    replication::lineage,
     shared::{server::Server, thread_state::ThreadState},
     warning,
 };
@@ -68,6 +69,12 @@ struct Link {
     db: Db,
     /// The place that the handshake under way has asked to go on from.
     asked: Option<StreamPlace>,
+}
+
+/// The place of a copy whose primary says none: a history that nobody else knows. So no later link goes on
+/// there.
+fn history_of_one_link() -> StreamPlace {
+    StreamPlace { id: lineage::random_id(), offset: 0 }
 }
 
 /// How the stream is to be followed after a handshake.
@@ -139,12 +146,6 @@ impl Link {
         primary: &PrimaryAddress,
         generation: u64,
     ) -> Result<std::convert::Infallible, LinkEnd> {
-        if self.server.config.load().tls_replication {
-            return Err(LinkEnd::Failed(
-                "tls-replication is 'yes', and the link to a primary cannot use TLS yet: nothing is sent in plain text"
-                    .to_owned(),
-            ));
-        }
         self.note_state(LinkState::Connecting, generation);
         self.settle()?;
         let mut channel = Channel::connect(self.server, primary, generation, self.index)?;
@@ -236,7 +237,7 @@ impl Link {
         let introduction = Introduction {
             user: config.masteruser.clone(),
             password: config.masterauth.clone(),
-            port: config.replica_announce_port.unwrap_or_else(|| config.main_port()),
+            port: config.replica_announce_port.unwrap_or_else(|| config.replication_port()),
             address: config.replica_announce_ip.clone(),
             place: self.asked,
         };
@@ -255,6 +256,10 @@ impl Link {
                     }
                     GreetingEvent::Payload(form) => {
                         let place = copied.take().expect("the place comes before the payload");
+                        // A primary without offsets may not know acknowledgements either. One that sends a
+                        // copy without a length waits for the first.
+                        channel.set_acknowledging(place.is_some() || form.length().is_none());
+                        let place = place.unwrap_or_else(history_of_one_link);
                         return Ok((Agreed::Copy(place, form), rest));
                     }
                     GreetingEvent::Continue(id) => return Ok((Agreed::Continue(id), rest)),

@@ -168,3 +168,23 @@ fn a_replica_of_a_real_primary_follows_it_through_broken_links() {
         }
     }
 }
+
+#[test]
+fn a_real_primary_without_psync_is_followed() {
+    for program in primaries() {
+        for is_diskless in ["no", "yes"] {
+            let args = ["--repl-diskless-sync", is_diskless, "--repl-diskless-sync-delay", "0"];
+            let hidden = ["--rename-command", "PSYNC", ""];
+            let primary = Server::start_program(&program, &[&args[..], &hidden].concat());
+            let replica = Server::start(&[]);
+            let (mut writer, mut reader) = (primary.connect(), replica.connect());
+            ask(&mut writer, "SET before 1");
+            ask(&mut reader, &format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+            until_up(&mut reader);
+            assert_eq!(ask(&mut reader, "GET before"), "\"1\"");
+            ask(&mut writer, "SET after 1");
+            until("the stream comes", || ask(&mut reader, "GET after") == "\"1\"");
+            assert!(replica.log().contains("Retrying with SYNC..."), "{}", replica.log());
+        }
+    }
+}

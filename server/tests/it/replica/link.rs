@@ -4,7 +4,7 @@ use std::thread;
 
 use super::played::{ID, Link, MARK, Primary, field, snapshot, until_says, until_up, wire};
 use crate::support::{
-    Server,
+    Client, Server,
     crowd::{ask, until},
     home::Home,
 };
@@ -34,6 +34,19 @@ fn a_copy_comes_with_its_length_or_with_a_mark_at_its_end() {
         until("it is counted", || field(&mut client, "slave_repl_offset") == (77 + n).to_string());
         assert_eq!(field(&mut client, "master_replid"), ID);
     }
+}
+
+/// A primary without writes is at 0, and whoever compares offsets must find the replica there, too.
+#[test]
+fn a_copy_of_a_primary_without_writes_is_at_its_offset() {
+    let primary = Primary::new();
+    let (_server, mut client, mut link) = primary.replica(&[], &[("a", "1")]);
+    let offsets = |client: &mut Client| {
+        ["slave_repl_offset", "slave_read_repl_offset", "master_repl_offset"].map(|name| field(client, name))
+    };
+    assert_eq!(offsets(&mut client), ["0", "0", "0"]);
+    let n = link.stream("SET a 2").to_string();
+    until("it is counted", || offsets(&mut client) == [n.as_str(); 3]);
 }
 
 #[test]
@@ -67,6 +80,22 @@ fn it_introduces_itself_as_replicas_do() {
 }
 
 #[test]
+fn the_link_comes_from_the_configured_address() {
+    let primary = Primary::new();
+    let server = Server::start(&["--bind-source-addr", "127.0.0.2"]);
+    let mut client = server.connect();
+    primary.adopt(&mut client);
+    assert_eq!(primary.accept().peer().ip().to_string(), "127.0.0.2");
+    assert_eq!(ask(&mut client, "CONFIG SET bind-source-addr ::1"), "+OK");
+    until("the address does not fit", || {
+        server.log().contains("bind-source-addr '::1' cannot reach 127.0.0.1")
+    });
+    // The link is tried again.
+    assert_eq!(client.command(&["CONFIG", "SET", "bind-source-addr", ""]).to_string(), "+OK");
+    assert_eq!(primary.accept().peer().ip().to_string(), "127.0.0.1");
+}
+
+#[test]
 fn a_primary_that_refuses_is_asked_again_and_the_log_says_why() {
     let (primary, server) = (Primary::new(), Server::start(&["--masterauth", "wrong"]));
     let mut client = server.connect();
@@ -83,8 +112,7 @@ fn a_primary_that_refuses_is_asked_again_and_the_log_says_why() {
             "-NOMASTERLINK Can't SYNC while not connected with my master\r\n",
             "Master is currently unable to PSYNC",
         ),
-        ("-ERR something\r\n", "Unexpected reply to PSYNC from master: -ERR something"),
-        ("+junk\r\n", "Unexpected reply to PSYNC from master: +junk"),
+        ("+junk\r\n-ERR nothing\r\n", "MASTER aborted replication with an error: ERR nothing"),
         ("+CONTINUE\r\n", "a stream that was not begun"),
     ] {
         let (mut link, _) = primary.greet();
@@ -94,6 +122,34 @@ fn a_primary_that_refuses_is_asked_again_and_the_log_says_why() {
     }
     assert_eq!(field(&mut client, "master_link_status"), "down");
     assert_eq!(ask(&mut client, "GET own"), "\"1\"");
+}
+
+#[test]
+fn a_primary_that_knows_only_sync_sends_a_copy_for_each_link() {
+    let (primary, server) = (Primary::new(), Server::start(&[]));
+    let mut client = server.connect();
+    primary.adopt(&mut client);
+    let mut histories = Vec::new();
+    for value in ["1", "2"] {
+        let (mut link, _) = primary.greet();
+        link.say(b"-ERR unknown command 'PSYNC'\r\n");
+        assert_eq!(link.read(), "SYNC");
+        let copy = snapshot(&[("a", value)]);
+        link.say(format!("\n${}\r\n", copy.len()).as_bytes());
+        link.say(&copy);
+        until_up(&mut client);
+        assert_eq!(ask(&mut client, "GET a"), format!("\"{value}\""));
+        let n = link.stream(&format!("SET b {value}"));
+        until_says(&mut client, "GET b", &format!("\"{value}\""));
+        assert_eq!(field(&mut client, "slave_repl_offset"), n.to_string());
+        histories.push(field(&mut client, "master_replid"));
+        ask(&mut client, "CLIENT KILL TYPE master");
+        // It would take an acknowledgement for a command, and answer it.
+        let said = link.try_read();
+        assert!(said.is_err(), "{said:?}");
+    }
+    assert_ne!(histories[0], histories[1]);
+    assert!(server.log().contains("Retrying with SYNC..."), "{}", server.log());
 }
 
 /// Breaks the copy off at a place, or damages it, and returns the replica that has lost its link.
@@ -236,6 +292,32 @@ fn an_error_reply_to_the_primary_is_counted_and_the_stream_goes_on() {
     assert_eq!(ask(&mut client, "MGET a b"), "[\"text\" \"1\"]");
     assert_eq!(field(&mut client, "unexpected_error_replies"), "2");
     assert!(server.log().contains("== CRITICAL == This replica is sending an error to its master"));
+}
+
+/// An error reply to the primary ends a replica that refuses clients' writes, if the configuration says so.
+#[test]
+fn an_error_reply_to_the_primary_ends_the_server_if_that_is_wanted() {
+    for (behavior, is_read_only, ends) in [
+        ("panic", "yes", true),
+        ("panic-on-replicas", "yes", true),
+        ("panic", "no", false),
+        ("ignore", "yes", false),
+    ] {
+        let primary = Primary::new();
+        let args = ["--propagation-error-behavior", behavior, "--replica-read-only", is_read_only];
+        let (mut server, mut client, mut link) = primary.replica(&args, &[("a", "1")]);
+        link.stream("LPUSH a x");
+        link.stream("SET after 1");
+        if ends {
+            assert!(!server.await_end().success());
+            let log = server.log();
+            assert!(log.contains("== CRITICAL == This replica is sending an error to its master"), "{log}");
+            assert!(log.contains("This replica panicked sending an error to its master"), "{log}");
+        } else {
+            until_says(&mut client, "GET after", "\"1\"");
+            assert_eq!(field(&mut client, "unexpected_error_replies"), "1");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
 };
 
 use crate::support::{
@@ -91,6 +91,18 @@ impl Link {
             words.push(String::from_utf8_lossy(&word[..len]).into_owned());
         }
         Ok(words.join(" "))
+    }
+
+    /// The replica's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.stream.get_ref().peer_addr().expect("it is connected")
+    }
+
+    /// Reads one byte.
+    pub fn byte(&mut self) -> u8 {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte).expect("the replica says something");
+        byte[0]
     }
 
     pub fn read(&mut self) -> String {

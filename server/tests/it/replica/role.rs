@@ -261,7 +261,7 @@ fn the_role_changes_within_a_transaction_and_is_written_to_the_file() {
 }
 
 #[test]
-fn a_configuration_makes_a_replica_and_no_link_goes_without_tls_by_mistake() {
+fn a_configuration_makes_a_replica() {
     let primary = Primary::new();
     let place = format!("127.0.0.1 {}", primary.port());
     let server = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
@@ -271,16 +271,4 @@ fn a_configuration_makes_a_replica_and_no_link_goes_without_tls_by_mistake() {
     until_up(&mut client);
     assert_eq!(ask(&mut client, "GET a"), "\"1\"");
     assert_eq!(ask(&mut client, "CONFIG GET replicaof"), format!("[\"replicaof\" \"{place}\"]"));
-    let refused = Server::try_start(&[
-        "--tls-replication",
-        "yes",
-        "--replicaof",
-        "127.0.0.1",
-        &primary.port().to_string(),
-    ]);
-    let Err(why) = refused else { panic!("it has started") };
-    assert!(why.contains("the link to a primary cannot use TLS yet"), "{why}");
-    let server = Server::start(&["--tls-replication", "yes"]);
-    let refused = ask(&mut server.connect(), &format!("REPLICAOF {place}"));
-    assert!(refused.starts_with("-ERR tls-replication is 'yes'"), "{refused}");
 }

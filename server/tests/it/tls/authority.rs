@@ -54,6 +54,13 @@ impl Authority {
         self.issuer.as_ref().der().clone()
     }
 
+    /// Returns its own certificate and key. The certificate has signed itself, and may issue others.
+    pub fn itself(&self) -> Certified {
+        let key_file = self.folder.join("ca.key");
+        fs::write(&key_file, self.issuer.key().serialize_pem()).expect("the folder is writable");
+        Certified { certificate_file: self.file(), key_file }
+    }
+
     pub fn certify_server(&self, name: &str) -> Certified {
         self.certify(name, ExtendedKeyUsagePurpose::ServerAuth, &[])
     }
