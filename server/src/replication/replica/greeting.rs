@@ -218,7 +218,9 @@ impl Greeting {
                 },
             };
             events.push(note("Successful partial resynchronization with master."));
-            if let Some(id) = &id {
+            if let Some(id) = &id
+                && self.introduction.place.as_ref().is_none_or(|place| place.replid != *id)
+            {
                 events.push(note(&format!("Master replication ID changed to {id}")));
             }
             events.push(GreetingEvent::Continue(id));
