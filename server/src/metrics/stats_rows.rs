@@ -127,7 +127,7 @@ pub const STATS: &[Metric] = &[
     fixed("latest_fork_usec", "0"),
     fixed("total_forks", "0"),
     fixed("migrate_cached_sockets", "0"),
-    fixed("slave_expires_tracked_keys", "0"),
+    figure("slave_expires_tracked_keys", |now| now.server.replication.own_keys.len().into()),
     fixed("total_active_defrag_time", "0"),
     fixed("current_active_defrag_time", "0"),
     fixed("active_defrag_hits", "0"),
