@@ -4,3 +4,4 @@ mod fleet;
 mod link;
 mod played;
 mod role;
+mod writable;
