@@ -457,8 +457,10 @@ directives! {
     yes_no("rdb-save-incremental-fsync", "yes").idle(SYNCS_ONCE);
     integer("rdb-key-save-delay", -INT - 1, INT, "0").hidden() =>
         /// Pause of a snapshot after each key, for tests that observe a running save.
-        live rdb_key_save_delay: Option<Duration> = micros;
-    integer("key-load-delay", -INT - 1, INT, "0").hidden().idle(FOR_TESTS);
+        live rdb_key_save_delay: Option<Duration> = delay;
+    integer("key-load-delay", -INT - 1, INT, "0").hidden() =>
+        /// The time by which each key's load is delayed, in tests. Redis delays by the microsecond.
+        live key_load_delay: Option<Duration> = delay;
     integer("loading-process-events-interval-bytes", 1_024, INT, "2097152").hidden().idle("other threads serve clients during loading");
     choice("sanitize-dump-payload", &["no", "yes", "clients"], "no").idle("every value is checked wholly");
     yes_no("stop-writes-on-bgsave-error", "yes") =>
@@ -896,6 +898,11 @@ fn nonzero_millis(value: &Value) -> Option<Duration> {
 /// Reads microseconds. A negative number turns the feature off.
 fn micros(value: &Value) -> Option<Duration> {
     u64::try_from(value.number::<i64>()).ok().map(Duration::from_micros)
+}
+
+/// Reads a delay in microseconds. 0 turns it off.
+fn delay(value: &Value) -> Option<Duration> {
+    micros(value).filter(|delay| !delay.is_zero())
 }
 
 /// Reads a count. A negative number turns the feature off.

@@ -7,11 +7,12 @@ use crate::client::{footprint::Part, node::Parked, record::Listens};
 
 /// Connections and their state.
 pub const CLIENTS: &[Metric] = &[
-    figure("connected_clients", |now| now.server.clients.count().into()).shown(
-        Gauge,
-        "redis_connected_clients",
-        "Clients.",
-    ),
+    // As in Redis, replicas have a figure of their own.
+    figure("connected_clients", |now| {
+        let n_replicas = now.n_clients(|client| client.listens(Listens::ToStream));
+        now.server.clients.count().saturating_sub(n_replicas as u64).into()
+    })
+    .shown(Gauge, "redis_connected_clients", "Clients that are no replicas."),
     fixed("cluster_connections", "0")
         .shown(Gauge, "redis_cluster_connections", "Connections within a cluster.")
         .after("redis_total_blocking_keys"),

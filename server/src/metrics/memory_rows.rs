@@ -135,12 +135,15 @@ pub const MEMORY: &[Metric] = &[
         .shown(Gauge, "redis_mem_not_counted_for_eviction_bytes", "Memory that maxmemory does not bound.")
         .after("redis_mem_clients_slaves"),
     figure("mem_replication_backlog", |now| kept_for_replicas(now).into()),
-    figure("mem_total_replication_buffers", |now| kept_for_replicas(now).into()).shown(
+    figure("mem_total_replication_buffers", |now| {
+        kept_for_replicas(now).max(now.server.bytes_unsent_to_replicas()).into()
+    })
+    .shown(
         Gauge,
         "redis_mem_total_replication_buffers_bytes",
         "Memory of the change stream that is kept for replicas.",
     ),
-    fixed("mem_clients_slaves", "0")
+    figure("mem_clients_slaves", |now| now.server.bytes_unsent_to_replicas().into())
         .shown(Gauge, "redis_mem_clients_slaves", "The same of replicas.")
         .after("redis_mem_clients_normal"),
     figure("mem_clients_normal", |now| now.memory().of_clients.into()).shown(
@@ -175,7 +178,7 @@ pub const MEMORY: &[Metric] = &[
     ),
 ];
 
-/// The bytes of the change stream that are kept for replicas.
+/// The bytes of the change stream that are kept for replicas that come back.
 fn kept_for_replicas(now: &Readings<'_>) -> u64 {
     now.server.durability.aof.stream().history().map_or(0, |(_, n_bytes)| n_bytes)
 }

@@ -37,11 +37,11 @@ pub const PERSISTENCE: &[Metric] = &[
         "redis_rdb_changes_since_last_save",
         "Changes since data was last saved.",
     ),
-    figure("rdb_bgsave_in_progress", |now| now.saving().is_under_way.into()).shown(
-        Gauge,
-        "redis_rdb_bgsave_in_progress",
-        "Whether data is being saved.",
-    ),
+    figure("rdb_bgsave_in_progress", |now| {
+        // As in Redis, a copy for replicas counts, too.
+        (now.saving().is_under_way || now.server.saves.is_copying.load(Ordering::Relaxed)).into()
+    })
+    .shown(Gauge, "redis_rdb_bgsave_in_progress", "Whether data is being saved."),
     figure("rdb_last_save_time", |now| now.server.saves.saved_at.load(Ordering::Relaxed).into()).shown(
         Gauge,
         "redis_rdb_last_save_timestamp_seconds",

@@ -80,6 +80,10 @@ pub const SERVER: &[Metric] = &[
         "redis_io_threads_active",
         "Whether several threads have connections.",
     ),
+    figure("shutdown_in_milliseconds", |now| {
+        let ends_at = now.server.replication.replicas.ends_at();
+        ends_at.map(|at| at.saturating_sub(now.server.clock.uptime_millis())).into()
+    }),
     figure("listener0", |now| now.server.listening.shown("tcp").into()),
     figure("listener1", |now| now.server.listening.shown("unix").into()),
     figure("listener2", |now| now.server.listening.shown("tls").into()),

@@ -143,7 +143,7 @@ pub const STATS: &[Metric] = &[
     fixed("latest_fork_usec", "0"),
     fixed("total_forks", "0"),
     fixed("migrate_cached_sockets", "0"),
-    fixed("slave_expires_tracked_keys", "0").shown(
+    figure("slave_expires_tracked_keys", |now| now.server.replication.own_keys.len().into()).shown(
         Gauge,
         "redis_slave_expires_tracked_keys",
         "Keys with deadlines that clients have written to a replica.",

@@ -7,6 +7,7 @@ mod certificate_watch;
 mod eviction;
 mod expiry;
 mod heavy;
+mod own_expiry;
 mod thread;
 
 pub use accept::welcome;

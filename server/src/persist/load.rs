@@ -18,6 +18,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
     sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     thread,
+    time::Duration,
 };
 
 use braid_journal::{disk::open_file_or_pipe, history::ReplicationId, stream::Lsn};
@@ -69,6 +70,10 @@ const MODULES_TOLD_MAX: u64 = 10;
 
 /// Bytes after which progress is noted.
 const NOTED_EVERY_BYTES: u64 = 2 << 20;
+
+/// The lengths of one sleep where `key-load-delay` is configured.
+const LEAST_REST: Duration = Duration::from_millis(1);
+const MOST_REST: Duration = Duration::from_millis(20);
 
 /// The reason why a file was not loaded.
 #[derive(Debug)]
@@ -269,6 +274,7 @@ pub fn load_from(
             lsn: None,
             modules: SkippedModules::default(),
             so_far: None,
+            owed: Duration::ZERO,
         };
         let read = reading.run(source, total);
         let (libraries, n_expired) = (std::mem::take(&mut reading.libraries), reading.n_expired);
@@ -353,6 +359,8 @@ struct Reading<'s> {
     modules: SkippedModules,
     /// The parts of the present value that are built.
     so_far: Option<Unfinished>,
+    /// The part of `key-load-delay` that is still to come.
+    owed: Duration,
 }
 
 impl Reading<'_> {
@@ -371,14 +379,19 @@ impl Reading<'_> {
             reader.skip_modules();
         }
         let (mut db, mut noted, mut every_second) = (Db(0), 0, EverySecond::default());
+        let mut is_delayed = config.key_load_delay.is_some();
         loop {
             let offset = reader.offset();
             if offset >= noted + NOTED_EVERY_BYTES {
                 noted = offset;
                 self.note(offset, total.unwrap_or(0), &mut every_second)?;
+                is_delayed = self.server.config.load().key_load_delay.is_some();
             }
             match reader.next_item()? {
-                Item::Entry(entry) => self.take(db, &entry)?,
+                Item::Entry(entry) => {
+                    self.take(db, &entry)?;
+                    is_delayed = is_delayed && self.rest()?;
+                }
                 Item::Select(selected) => db = self.database(selected, offset)?,
                 Item::Aux(name, value) if *name == *b"repl-stream-db" => {
                     let selected = parse_i64(&value).and_then(|db| u64::try_from(db).ok());
@@ -401,6 +414,24 @@ impl Reading<'_> {
                 }
             }
         }
+    }
+
+    /// Rests for one key, unless the configuration changes. Returns whether the next one is delayed, too.
+    #[cold]
+    fn rest(&mut self) -> Result<bool, Why> {
+        self.owed += self.server.config.load().key_load_delay.unwrap_or_default();
+        while self.owed >= LEAST_REST {
+            if self.server.stopping.load(Ordering::Relaxed) {
+                return Err(Why::Stopped);
+            }
+            if self.server.config.load().key_load_delay.is_none() {
+                return Ok(false);
+            }
+            let part = self.owed.min(MOST_REST);
+            thread::sleep(part);
+            self.owed -= part;
+        }
+        Ok(true)
     }
 
     /// Notes the progress, and fails if the server is stopping.

@@ -1,15 +1,21 @@
 //! A full copy for one or more replicas: a snapshot of one moment, and the place of that moment in the
 //! stream.
 
+use std::sync::Arc;
+
 use braid_journal::follower::Follower;
 
-use super::{copy_payload::CopyPayload, lineage::ReplicationId};
-use crate::client::id::ClientId;
+use super::{
+    copy_payload::CopyPayload,
+    lineage::ReplicationId,
+    replicas::{Replica, ReplicaState},
+};
+use crate::{client::id::ClientId, warning};
 
 /// A full copy.
 pub struct FullCopy {
     /// The replicas that get it.
-    pub clients: Vec<ClientId>,
+    pub replicas: Vec<Arc<Replica>>,
     /// The history to which it belongs, and its offset there.
     pub id: ReplicationId,
     /// See `id`.
@@ -22,4 +28,25 @@ pub struct FullCopy {
     pub payload: CopyPayload,
     /// The stream after it.
     pub start: Follower,
+}
+
+impl FullCopy {
+    /// Whether it is for a client.
+    pub fn is_for(&self, client: ClientId) -> bool {
+        self.replicas.iter().any(|replica| replica.client == client)
+    }
+
+    /// The number of its replicas that are still there.
+    pub fn n_taking(&self) -> usize {
+        self.replicas.iter().filter(|replica| replica.state() != ReplicaState::Gone).count()
+    }
+
+    /// Tells the server log how many replicas take a marked copy that has been made.
+    pub fn tell_end(&self) {
+        match self.n_taking() {
+            _ if !self.is_marked => {}
+            0 => warning!("Diskless rdb transfer, last replica dropped, killing fork child."),
+            n => warning!("Diskless rdb transfer, done reading from pipe, {n} replicas still up."),
+        }
+    }
 }

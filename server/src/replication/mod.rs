@@ -10,6 +10,7 @@
 pub mod copy_payload;
 pub mod full_copy;
 pub mod lineage;
+pub mod own_keys;
 pub mod replica;
 pub mod replica_link;
 pub mod replicas;
@@ -20,13 +21,15 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64},
 };
 
-use self::{lineage::Lineage, replicas::Replicas};
+use self::{lineage::Lineage, own_keys::OwnKeys, replicas::Replicas};
 
 /// The server's part in replication.
 pub struct Replication {
     lineage: Mutex<Lineage>,
     /// The replicas.
     pub replicas: Replicas,
+    /// The keys that clients have written while this server is a replica.
+    pub own_keys: OwnKeys,
     /// The number of replicas that were given a full copy.
     pub n_full: AtomicU64,
     /// The number of replicas that went on where they were.
@@ -43,6 +46,7 @@ impl Replication {
         Self {
             lineage: Mutex::new(Lineage::default()),
             replicas: Replicas::default(),
+            own_keys: OwnKeys::default(),
             n_full: AtomicU64::new(0),
             n_partial: AtomicU64::new(0),
             n_partial_refused: AtomicU64::new(0),

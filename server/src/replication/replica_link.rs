@@ -68,6 +68,7 @@ impl ReplicaLink {
     /// A link whose replica goes on where it was.
     pub fn following(replica: Arc<Replica>, follower: Follower) -> Self {
         replica.set_state(ReplicaState::Online);
+        replica.keep_from(Some(follower.lsn()));
         Self { replica, source: LinkSource::Follows(follower), is_old: false, knows_field_deadlines: true }
     }
 
@@ -79,8 +80,9 @@ impl ReplicaLink {
 
     /// Begins the copy, if it is for this replica and it waits for one.
     pub fn begin_copy(&mut self, copy: &Arc<FullCopy>) {
-        if matches!(self.source, LinkSource::AwaitsCopy) && copy.clients.contains(&self.replica.client) {
-            self.replica.set_state(ReplicaState::Copies);
+        if matches!(self.source, LinkSource::AwaitsCopy) && copy.is_for(self.replica.client) {
+            self.replica.set_state(ReplicaState::AwaitsCopyEnd);
+            self.replica.keep_from(Some(copy.start.lsn()));
             self.source = LinkSource::Copy { copy: Arc::clone(copy), at: 0, head: Head::Nothing };
         }
     }
@@ -133,10 +135,13 @@ impl ReplicaLink {
             LinkSource::AwaitsCopy | LinkSource::Done => LinkOutput::Later,
             LinkSource::Copy { .. } => self.next_of_copy(),
             LinkSource::Follows(follower) => match follower.take(reached) {
-                Some(bytes) => match self.knows_field_deadlines {
-                    false if let Some(name) = unknown_command(&bytes) => LinkOutput::Unknown(name),
-                    _ => LinkOutput::Bytes(bytes),
-                },
+                Some(bytes) => {
+                    self.replica.keep_from(Some(follower.lsn()));
+                    match self.knows_field_deadlines {
+                        false if let Some(name) = unknown_command(&bytes) => LinkOutput::Unknown(name),
+                        _ => LinkOutput::Bytes(bytes),
+                    }
+                }
                 None => LinkOutput::Later,
             },
         }
@@ -160,7 +165,10 @@ impl ReplicaLink {
             Head::Reply => {
                 let length = match is_marked {
                     true => format!("$EOF:{}\r\n", copy.mark.as_str()),
-                    false => format!("${}\r\n", copy.payload.n_bytes()),
+                    false => {
+                        self.replica.set_state(ReplicaState::Copies);
+                        format!("${}\r\n", copy.payload.n_bytes())
+                    }
                 };
                 self.go_to(copy, at, Head::Length);
                 LinkOutput::Bytes(length.into())
@@ -184,6 +192,7 @@ impl ReplicaLink {
     fn end_copy(&mut self, copy: &FullCopy, is_marked: bool) -> LinkOutput {
         if self.replica.said().wants_copy_only {
             self.source = LinkSource::Done;
+            self.replica.keep_from(None);
         } else {
             self.source = LinkSource::Follows(copy.start.clone());
             // A replica that reads a mark may have read the beginning of the stream with it, and lose that.
@@ -235,6 +244,7 @@ fn read_words(piece: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
 
 impl Drop for ReplicaLink {
     fn drop(&mut self) {
+        self.replica.keep_from(None);
         self.replica.set_state(ReplicaState::Gone);
     }
 }
@@ -288,7 +298,7 @@ mod tests {
         stream.publish(&mut writer);
         add(&stream, &mut writer, "one ");
         let copy = Arc::new(FullCopy {
-            clients: vec![ClientId(7)],
+            replicas: vec![Arc::new(Replica::new(ClientId(7), String::new()))],
             id: ReplicationId::NONE,
             offset: 5,
             mark: ReplicationId::NONE,

@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use crate::client::id::ClientId;
+use braid_journal::stream::Lsn;
+
+use crate::{client::id::ClientId, log};
 
 /// The state of a replica's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +16,9 @@ pub enum ReplicaState {
     Handshake,
     /// It waits for the beginning of a full copy.
     AwaitsCopy,
-    /// It is given a full copy.
+    /// Its full copy is being made. It may get the part that is there.
+    AwaitsCopyEnd,
+    /// It is given a full copy that is complete.
     Copies,
     /// It has the copy, and has not said so yet. The stream begins after that.
     MustAck,
@@ -25,13 +29,20 @@ pub enum ReplicaState {
 }
 
 impl ReplicaState {
-    const ALL: [Self; 6] =
-        [Self::Handshake, Self::AwaitsCopy, Self::Copies, Self::MustAck, Self::Online, Self::Gone];
+    const ALL: [Self; 7] = [
+        Self::Handshake,
+        Self::AwaitsCopy,
+        Self::AwaitsCopyEnd,
+        Self::Copies,
+        Self::MustAck,
+        Self::Online,
+        Self::Gone,
+    ];
 
     /// The word for it in INFO.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Handshake | Self::AwaitsCopy => "wait_bgsave",
+            Self::Handshake | Self::AwaitsCopy | Self::AwaitsCopyEnd => "wait_bgsave",
             Self::Copies => "send_bulk",
             Self::MustAck | Self::Online | Self::Gone => "online",
         }
@@ -86,6 +97,8 @@ pub struct Replica {
     acked_at: AtomicU64,
     /// The time at which it asked for a copy, in milliseconds of uptime.
     asked_at: AtomicU64,
+    /// The place from which on the change stream is kept for it; the largest number if it is not.
+    kept_from: AtomicU64,
 }
 
 impl Replica {
@@ -100,6 +113,7 @@ impl Replica {
             acked_on_disk: AtomicU64::new(0),
             acked_at: AtomicU64::new(0),
             asked_at: AtomicU64::new(0),
+            kept_from: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -127,6 +141,16 @@ impl Replica {
     /// The time at which it asked for a copy, in milliseconds of uptime.
     pub fn asked_at(&self) -> u64 {
         self.asked_at.load(Ordering::Relaxed)
+    }
+
+    /// Notes from where on the change stream is kept for it.
+    pub fn keep_from(&self, place: Option<Lsn>) {
+        self.kept_from.store(place.map_or(u64::MAX, |place| place.0), Ordering::Relaxed);
+    }
+
+    /// The place from which on the change stream is kept for it.
+    pub fn kept_from(&self) -> Option<Lsn> {
+        Some(Lsn(self.kept_from.load(Ordering::Relaxed))).filter(|place| place.0 != u64::MAX)
     }
 
     /// Notes an acknowledgement.
@@ -181,6 +205,15 @@ impl Replica {
     pub fn host(&self) -> String {
         self.said().host.clone().unwrap_or_else(|| self.address.clone())
     }
+
+    /// Its address for the log.
+    pub fn name(&self) -> String {
+        let port = self.said().port;
+        match port {
+            0 => format!("client id #{}", self.client.0),
+            port => format!("{}:{port}", log::shown(self.host().as_bytes())),
+        }
+    }
 }
 
 /// The facts about a replica that INFO and the metrics tell.
@@ -208,6 +241,8 @@ pub struct Replicas {
     is_short: AtomicBool,
     /// Whether the end of the server waits for replicas.
     waits_at_end: AtomicBool,
+    /// The time until which it does, in milliseconds of uptime; 0 as long as it does not.
+    ends_at: AtomicU64,
     /// The last time at which there was a replica, in milliseconds of uptime.
     seen_at: AtomicU64,
 }
@@ -240,6 +275,11 @@ impl Replicas {
         self.all().iter().map(report).collect()
     }
 
+    /// The place from which on the change stream is kept for some replica.
+    pub fn kept_from(&self) -> Option<Lsn> {
+        self.all().iter().filter_map(|replica| replica.kept_from()).min()
+    }
+
     /// The number of replicas that have the stream up to an offset, or have it on their disks.
     pub fn n_with(&self, offset: u64, on_disk: bool) -> u64 {
         let has = |replica: &Arc<Replica>| {
@@ -257,6 +297,16 @@ impl Replicas {
     /// Whether the end of the server waits for replicas that are behind.
     pub fn are_awaited_at_end(&self) -> bool {
         self.waits_at_end.load(Ordering::Relaxed)
+    }
+
+    /// Notes the time until which the end of the server waits for replicas, in milliseconds of uptime.
+    pub fn set_end(&self, at: Option<u64>) {
+        self.ends_at.store(at.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The time until which the end of the server waits for replicas, if it does.
+    pub fn ends_at(&self) -> Option<u64> {
+        Some(self.ends_at.load(Ordering::Relaxed)).filter(|&at| at > 0)
     }
 
     /// Counts an acknowledgement.

@@ -24,10 +24,16 @@ pub fn row(id: CommandId) -> &'static Registered {
 #[inline]
 pub fn enqueue(queue: &mut Queue, command: &Registered, words: Words<'_>) {
     queue.push(command.id, words);
-    if matches!(command.spec.work, Work::Selects) {
-        let db = parse_i64(words.get(1)).and_then(|db| u32::try_from(db).ok());
-        queue.selects = db.map(Db).or(queue.selects);
+    queue.selects = selected(command, words).or(queue.selects);
+}
+
+/// The database that a command selects.
+#[inline]
+pub fn selected(command: &Registered, words: Words<'_>) -> Option<Db> {
+    if !matches!(command.spec.work, Work::Selects) {
+        return None;
     }
+    parse_i64(words.get(1)).and_then(|db| u32::try_from(db).ok()).map(Db)
 }
 
 /// The commands that are queued for EXEC, in order.

@@ -4,7 +4,10 @@
 
 use std::hint::cold_path;
 
-use braid_storage::{entry::time::Millis, sync::coordinator::Held};
+use braid_storage::{
+    entry::{db::Db, time::Millis},
+    sync::coordinator::Held,
+};
 
 use crate::{
     catalog::{CommandError, Denial, Flags, Words, shown},
@@ -156,9 +159,10 @@ pub fn renew(server: &Server, session: &mut Session) -> bool {
     may_go_on
 }
 
-/// Refuses commands that a subscriber in RESP2 or a monitoring client may not run.
+/// Refuses commands that a subscriber in RESP2, a replica or a monitoring client may not run.
 ///
-/// A subscriber in RESP2 could not tell the reply from a message. To Redis, a monitoring client is a replica.
+/// A subscriber in RESP2 could not tell the reply from a message. A replica may not use keys, and to Redis a
+/// monitoring client is one, too.
 fn admit_listener(command: &Registered, session: &Session) -> Result<(), CommandError> {
     if command::is_confined(session) && !command.has(Flags::WHILE_SUBSCRIBED) {
         return Err(CommandError::owned(format!(
@@ -168,7 +172,8 @@ fn admit_listener(command: &Registered, session: &Session) -> Result<(), Command
     }
     let is_about_keys =
         || [Flags::READONLY, Flags::WRITE, Flags::MAY_REPLICATE].map(|flag| command.has(flag));
-    if session.record.listens(Listens::ToCommands) && is_about_keys().contains(&true) {
+    let listens = [Listens::ToCommands, Listens::ToStream].map(|to| session.record.listens(to));
+    if listens.contains(&true) && is_about_keys().contains(&true) {
         return Err(CommandError::text("ERR Replica can't interact with the keyspace"));
     }
     Ok(())
@@ -304,6 +309,10 @@ fn admit_on_replica(
 
 /// Refuses a script's command for the role of this server.
 pub fn admit_in_script_on_replica(command: &Registered, server: &Server) -> Result<(), CommandError> {
+    if is_replaying(server) {
+        // The script ran when the server had another role.
+        return Ok(());
+    }
     if command.has(Flags::WRITE) && server.replica.refuses_writes() {
         return Err(READ_ONLY);
     }
@@ -386,6 +395,8 @@ pub fn gate(
                 return Err(Closed::ReadOnly);
             }
             session.exec_refusal = Some(READ_ONLY);
+        } else if server.replica.is_on() {
+            note_own_keys(server, session, command, words);
         }
     }
     // If it were refused now, the command would be left half done.
@@ -393,6 +404,34 @@ pub fn gate(
         gate_rights(session, command, words)?;
     }
     Ok(())
+}
+
+/// Notes the keys that a command writes on a writable replica, itself or through EXEC's queue. A script's
+/// commands are noted one by one.
+#[cold]
+fn note_own_keys(server: &Server, session: &Session, command: &Registered, words: Words<'_>) {
+    if let Some(queue) = session.queue.as_ref().filter(|_| command.runs_queue()) {
+        let mut db = session.db;
+        for (queued, words) in command_lookup::queued(queue) {
+            db = command_lookup::selected(queued, words).unwrap_or(db);
+            note_written_keys(server, db, queued, words);
+        }
+    }
+    note_written_keys(server, session.db, command, words);
+}
+
+/// Notes the keys that a command of a client writes, if this server is a replica.
+pub fn note_written_keys(server: &Server, db: Db, command: &Registered, words: Words<'_>) {
+    if command.has(Flags::WRITE) && server.replica.is_on() {
+        let mut keys = Vec::new();
+        let get = |at| words.get(at);
+        command.spec.keys.positions(words.len(), get, |at, used| {
+            if used.is_key() {
+                keys.push((db, words.get(at).into()));
+            }
+        });
+        server.replication.own_keys.add(keys);
+    }
 }
 
 /// Checks an admission again that preceded the loading of the append-only file. EXEC must end its

@@ -484,11 +484,13 @@ impl<'r, 'a, 'h> ScriptHost<'r, 'a, 'h> {
         }
         if writes && !self.has_written {
             gates::admit_write(self.call.server)?;
-            if self.call.server.replication.replicas.is_short() {
+            if self.call.server.replication.replicas.is_short() && !self.call.server.replica.is_on() {
                 return Err(gates::FEW_REPLICAS);
             }
         }
-        gates::admit_in_script_on_replica(command, self.call.server)
+        gates::admit_in_script_on_replica(command, self.call.server)?;
+        gates::note_written_keys(self.call.server, self.call.session.db, command, words);
+        Ok(())
     }
 
     /// Takes the shards that a command needs in addition. Returns the place of its first word, if that is a

@@ -19,10 +19,7 @@ use super::{
     snapshot_output::Snapshot,
 };
 use crate::{
-    client::{
-        id::ClientId,
-        node::{Cut, Job, LogCut},
-    },
+    client::node::{Cut, Job, LogCut},
     clock::Instant,
     config::{Config, RdbWriteFormat},
     notice,
@@ -60,10 +57,6 @@ impl Write for CopyWriter {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // The saver and this writer have it, too.
-        if Arc::strong_count(&self.copy) <= 2 && self.copy.payload.n_bytes() > 0 {
-            return Err(io::Error::other("no replica waits for it any more"));
-        }
         self.copy.payload.append(&self.buffer)?;
         self.buffer.clear();
         self.server.wake_who_awaits_log();
@@ -152,7 +145,7 @@ impl Saver {
         };
         let place = place_of(&cut, &start);
         let copy = Arc::new(FullCopy {
-            clients: replicas.iter().map(|replica| replica.client).collect::<Vec<ClientId>>(),
+            replicas: replicas.to_vec(),
             id: place.map_or(ReplicationId::NONE, |place| place.id),
             offset: start.lsn().0,
             mark: lineage::random_id(),
@@ -163,9 +156,10 @@ impl Saver {
         for peer in server.io_threads() {
             peer.send(Mail::Copy(Arc::clone(&copy)));
         }
-        self.is_copying = true;
+        self.begin_copying(&copy);
         let written = self.write_copy(&copy, (&cut, place), form, &uses, config);
-        self.is_copying = false;
+        self.end_copying();
+        copy.tell_end();
         if let Err(failure) = &written {
             self.give_up_walk();
             let why = match failure {
@@ -240,14 +234,8 @@ impl Saver {
         let server = self.server;
         let began = Instant::now();
         let timeout = server.config.load().shutdown_timeout;
-        if !server.replication.replicas.are_awaited_at_end() || !server.has_replica_behind() {
-            return;
-        }
-        self.on_all_shards(|_, _| server.hold_writes_for_end());
-        notice!(
-            "Waiting for replicas before the end of the server, for {} seconds at most",
-            timeout.as_secs()
-        );
+        server.replication.replicas.set_end(Some(server.clock.uptime_millis() + timeout.as_millis() as u64));
+        notice!("Waiting for replicas before shutting down.");
         server.durability.add(&mut self.worker.thread.log.borrow_mut(), |to| {
             write_words(to, 3, [&b"REPLCONF"[..], b"GETACK", b"*"].into_iter());
             Kind::ForFollowers
@@ -261,11 +249,10 @@ impl Saver {
             if server.durability.aof.advance() {
                 server.wake_who_awaits_log();
             }
+            self.read_orders();
             self.sleep(ACK_PATIENCE, false);
         }
-        if server.has_replica_behind() {
-            warning!("A replica does not have the last writes at the end of the server");
-        }
+        server.replication.replicas.set_end(None);
     }
 
     /// Makes all replicas ask for a copy again, and keeps nothing for them: all data is about to be replaced.

@@ -67,6 +67,7 @@ use crate::{
     durability::Durability,
     log, notice,
     persist::{self, Loaded, Purpose, SnapshotPlace, litter},
+    replication::full_copy::FullCopy,
     run::unit,
     saving::replay::{FoundAof, ReplayError, Then, UNFINISHED, replay},
     scripting::functions::Existing,
@@ -136,8 +137,8 @@ pub(super) struct Saver {
     fulfilling: Option<SaveOrder>,
     /// The round of the last order to end the server.
     ending_in: u64,
-    /// It makes a copy for replicas.
-    pub(super) is_copying: bool,
+    /// The copy for replicas that it makes.
+    copying: Option<Arc<FullCopy>>,
     /// The length to which the history of the change stream was last limited, in bytes.
     pub(super) history_bytes: u64,
     /// It writes the base of the log. The base is useless once the log is turned off.
@@ -198,7 +199,7 @@ impl Saver {
             orders: VecDeque::new(),
             fulfilling: None,
             ending_in: 0,
-            is_copying: false,
+            copying: None,
             history_bytes: 0,
             writes_base: false,
             told_limit: None,
@@ -639,12 +640,16 @@ impl Saver {
         ending.ask_still(round);
         self.ending_in = round;
         // This comes before the snapshot: it would lack what replicas are sent until they have everything.
-        self.await_replicas(round);
+        if server.awaits_replicas_at_end() {
+            self.hold_writes_for_end();
+            self.await_replicas(round);
+        }
         let is_saved =
             !ending.is_called_off(round) && (what == SaveOrder::Stop || self.save_for(what).is_none());
         if server.stopping.load(Relaxed) {
             return;
         }
+        server.tell_of_replicas_at_end();
         // As in Redis there is no reply then: the connection ends with the process.
         if (is_saved || what == SaveOrder::ForcedShutdown) && ending.decide(round) {
             return server.stop();
@@ -652,12 +657,13 @@ impl Saver {
         self.read_orders();
         let is_another = |order: &PendingSave| order.what.is_shutdown() && order.round == round;
         let others = if ending.is_called_off(round) {
-            warning!("The end of the server was called off");
+            notice!("Shutdown manually aborted.");
             let (others, orders) = std::mem::take(&mut self.orders).into_iter().partition(is_another);
             self.orders = orders;
             others
         } else {
             warning!("Error trying to save the DB, can't exit.");
+            warning!("Errors trying to shut down the server. Check the logs for more information.");
             VecDeque::new()
         };
         if !self.orders.iter().any(is_another) {
@@ -666,6 +672,16 @@ impl Saver {
         server.let_writes_go_on(&mut self.worker.thread);
         let nodes = std::iter::once(node).chain(others.into_iter().map(|order| order.node));
         nodes.for_each(|node| self.answer(node, Some("ERR Errors trying to SHUTDOWN. Check logs.")));
+    }
+
+    /// Holds writes back until the end, unless the last snapshot does. Replicas would lack them.
+    fn hold_writes_for_end(&mut self) {
+        let server = self.server;
+        let all = server.engine.all_shards();
+        let hold = |_: &mut Held<'_, Job>, _: &mut ThreadState| server.hold_writes_for_end();
+        while self.worker.with_shards(&all, hold).is_none() {
+            std::thread::sleep(BUSY_REST);
+        }
     }
 
     /// Takes one snapshot for all clients that have flushed everything by now.
@@ -1197,6 +1213,7 @@ impl Saver {
             || begins_log
             || self.would_bring_back()
             || self.is_cancelled()
+            || self.has_lost_replicas()
             || self.writes_base && !server.config.load().appendonly
             || self.is_last() && saves.ending.is_called_off(self.ending_in)
             || self.fulfilling.is_none() && self.orders.iter().any(|order| order.what.is_shutdown())
@@ -1221,8 +1238,25 @@ impl Saver {
         // The stream tells replicas of the flush.
         saves.is_flushed()
             && self.fulfilling.is_none()
-            && !self.is_copying
+            && self.copying.is_none()
             && !saves.is_rewriting.load(Relaxed)
+    }
+
+    /// Notes the copy for replicas that it makes from now on.
+    pub(super) fn begin_copying(&mut self, copy: &Arc<FullCopy>) {
+        self.copying = Some(Arc::clone(copy));
+        self.server.saves.is_copying.store(true, Relaxed);
+    }
+
+    /// Notes the end of a copy.
+    pub(super) fn end_copying(&mut self) {
+        self.copying = None;
+        self.server.saves.is_copying.store(false, Relaxed);
+    }
+
+    /// Whether no replica waits for the copy in progress any more.
+    fn has_lost_replicas(&self) -> bool {
+        self.copying.as_ref().is_some_and(|copy| copy.n_taking() == 0)
     }
 
     /// Whether a client has cancelled the snapshot in progress. False if a client waits for it.

@@ -199,6 +199,8 @@ pub struct Saves {
     pub taken: SegQueue<Box<WalkStep>>,
     /// Whether a snapshot is being taken, or about to be.
     pub is_under_way: AtomicBool,
+    /// Whether a copy for replicas is being made.
+    pub is_copying: AtomicBool,
     /// Whether a snapshot will be taken as soon as possible.
     is_scheduled: AtomicBool,
     /// Whether all data was flushed since the current snapshot was requested.
@@ -263,6 +265,7 @@ impl Saves {
             n_unfulfilled: AtomicUsize::new(0),
             taken: SegQueue::new(),
             is_under_way: AtomicBool::new(false),
+            is_copying: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
             is_flushed: AtomicBool::new(false),
             is_cancelled: AtomicBool::new(false),

@@ -35,6 +35,7 @@ use crate::{
     config::{Config, MaxmemoryPolicy, ShutdownOptions, Supervised},
     durability::Durability,
     log::{self, Level},
+    notice,
     notify::{notifications::Notifications, publishing::PubSub, tracking_table::Trackers},
     process::title::Title,
     replication::{
@@ -362,6 +363,8 @@ impl Server {
         self.replica.configure(&config);
         self.memory.set_limit(self.memory_limit(&config));
         self.config.store(Arc::new(config));
+        // New limits of replicas apply to the next write.
+        self.count_well_replicas();
         // The saver may have to start a log, or to end it.
         self.saver().wake_if_asleep();
         // A new `maxmemory` applies from now on.
@@ -486,12 +489,58 @@ impl Server {
         self.replication.replicas.all().iter().filter(is_well).count() as u64
     }
 
+    /// Counts the replicas that are well, and lets writes notice if they are too few.
+    pub fn count_well_replicas(&self) {
+        loop {
+            let config = self.config.load_full();
+            let wants_any = config.min_replicas_to_write > 0 && !config.min_replicas_max_lag.is_zero();
+            let is_short = wants_any && self.n_well_replicas() < config.min_replicas_to_write;
+            match (self.replication.replicas.set_short(is_short), is_short) {
+                (true, true) => self.attention.raise(),
+                (true, false) => self.attention.lower(),
+                (false, _) => {}
+            }
+            // CONFIG SET may have counted meanwhile, by the new limits.
+            if Arc::ptr_eq(&config, &self.config.load()) {
+                return;
+            }
+        }
+    }
+
     /// Whether a replica is online and has not acknowledged the whole change stream.
     pub fn has_replica_behind(&self) -> bool {
         let end = self.replication_offset();
         let is_behind =
             |replica: &Arc<Replica>| replica.state() >= ReplicaState::MustAck && replica.acked() < end;
         self.replication.replicas.all().iter().any(is_behind)
+    }
+
+    /// Whether the server, which is about to end, waits for replicas before.
+    pub fn awaits_replicas_at_end(&self) -> bool {
+        let is_patient = !self.config.load().shutdown_timeout.is_zero();
+        is_patient && self.replication.replicas.are_awaited_at_end() && self.has_replica_behind()
+    }
+
+    /// Tells the server log, which is about to end, how far the replicas are.
+    pub fn tell_of_replicas_at_end(&self) {
+        let (end, now) = (self.replication_offset(), self.clock.uptime_millis());
+        let replicas = self.replication.replicas.all();
+        let mut n_lagging = 0;
+        for replica in replicas.iter().filter(|replica| replica.acked() != end) {
+            n_lagging += 1;
+            let state = replica.state();
+            warning!(
+                "Lagging replica {} reported offset {} behind master, lag={}, state={}.",
+                replica.name(),
+                end as i64 - replica.acked() as i64,
+                if state == ReplicaState::Online { replica.silent_for(now) / 1000 } else { 0 },
+                state.word()
+            );
+        }
+        if !replicas.is_empty() {
+            let n = replicas.len();
+            notice!("{} of {n} replicas are in sync when shutting down.", n - n_lagging);
+        }
     }
 
     /// The number of replicas that have the whole change stream, or have it on their disks.
@@ -519,6 +568,12 @@ impl Server {
     ///
     /// If a command waits, its node is given, with whether its client wants the reply.
     pub fn order_save(&self, what: SaveOrder, node: Option<(Box<Node<Job>>, bool)>) {
+        if what.is_shutdown()
+            && let Some((node, _)) = &node
+        {
+            // It may wait for replicas, as a blocked client does.
+            node.job.session.record.blocked.store(true, Ordering::Relaxed);
+        }
         self.order_of(AskedBy::Client, what, node);
     }
 
@@ -571,8 +626,11 @@ impl Server {
         let has_base = !self.durability.aof.needs_base();
         match (has_base, is_forced) {
             (true, _) => {}
-            (false, true) => warning!("Writing the initial append-only file. Exiting anyway."),
-            (false, false) => warning!("Writing the initial append-only file, can't exit."),
+            (false, true) => warning!("Writing initial AOF. Exit anyway."),
+            (false, false) => {
+                warning!("Writing initial AOF, can't exit.");
+                warning!("Errors trying to shut down the server. Check the logs for more information.");
+            }
         }
         has_base || is_forced
     }
@@ -594,7 +652,7 @@ impl Server {
             return None;
         }
         if !save && (nosave || self.config.load().save.is_empty()) {
-            let is_waiting = !now && self.has_replica_behind();
+            let is_waiting = self.awaits_replicas_at_end();
             return (is_waiting || self.saves.has_unfulfilled()).then_some(SaveOrder::Stop);
         }
         Some(if force { SaveOrder::ForcedShutdown } else { SaveOrder::Shutdown })
@@ -626,11 +684,17 @@ impl Server {
 
     /// Measures the memory in use, for INFO and for `maxmemory`.
     pub fn measure_memory(&self) {
-        let of_clients = self.client_bytes() + self.notification_bytes();
+        let of_clients = self.client_bytes() + self.notification_bytes() + self.bytes_unsent_to_replicas();
         self.memory.measure(of_clients, resident_bytes, self.uptime());
         if self.memory.room() >= 0 {
             self.memory.note_exceeding(false, self.started);
         }
+    }
+
+    /// The bytes of the change stream that the slowest replica has not been sent.
+    pub fn bytes_unsent_to_replicas(&self) -> u64 {
+        let kept_from = self.replication.replicas.kept_from();
+        kept_from.map_or(0, |place| self.durability.aof.stream().merged_end().1.0.saturating_sub(place.0))
     }
 
     /// Records the processor time of the calling thread, which is the first one.

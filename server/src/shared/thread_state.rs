@@ -177,6 +177,16 @@ impl ThreadState {
         }
     }
 
+    /// Adds a command to the stream that only replicas get, if there are any.
+    pub fn log_for_replicas(&self, words: &[&[u8]]) {
+        if self.server.durability.is_followed() {
+            self.server.durability.add(&mut self.log.borrow_mut(), |to| {
+                write_words(to, words.len(), words.iter().copied());
+                Kind::ForFollowers
+            });
+        }
+    }
+
     /// Notes a message that the unit under way publishes, for replicas.
     ///
     /// It follows the unit's own record, so that a subscriber of a replica finds there what was written

@@ -405,7 +405,7 @@ fn a_signal_insists_on_the_end_that_a_signal_has_begun_and_on_no_other() {
     ending.send("TERM");
     ending.until_it_saves();
     assert_eq!(ask(&mut ending.client, "SHUTDOWN ABORT"), "+OK");
-    until("it goes on", || ending.scratch.read("log").contains("was called off"));
+    until("it goes on", || ending.scratch.read("log").contains("Shutdown manually aborted"));
     ending.other.send(&["SHUTDOWN"]);
     ending.until_it_saves();
     ending.send("INT");

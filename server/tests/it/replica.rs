@@ -6,3 +6,4 @@ mod link;
 mod played;
 mod resuming;
 mod role;
+mod writable;

@@ -9,7 +9,7 @@ use std::{
 
 use crate::support::{
     Client, PATIENCE, Server,
-    crowd::{ask, until},
+    crowd::{ask, figure, until},
     reference,
 };
 
@@ -570,4 +570,161 @@ fn a_replica_has_replicas_of_its_own() {
     assert_eq!(ask(&mut middle.connect(), &format!("REPLICAOF 127.0.0.1 {port}")), "+OK");
     until("the last one has the other data", || has(&last, "other") && !has(&last, "the-end"));
     assert_eq!(digest(&last), digest(&other));
+}
+
+#[test]
+fn a_new_number_of_needed_replicas_applies_to_the_next_write() {
+    let server = primary(&[]);
+    let mut client = server.connect();
+    let (_replica, _) = PlayedReplica::synchronize(&server);
+    until("it is online", || ask(&mut client, "INFO replication").contains("state=online"));
+    for _ in 0..20 {
+        assert_eq!(ask(&mut client, "CONFIG SET min-replicas-to-write 2"), "+OK");
+        assert!(ask(&mut client, "SET a 1").starts_with("-NOREPLICAS"));
+        assert_eq!(ask(&mut client, "CONFIG SET min-replicas-to-write 1"), "+OK");
+        assert_eq!(ask(&mut client, "SET a 1"), "+OK");
+    }
+}
+
+#[test]
+fn no_reply_gets_into_the_stream_of_a_replica() {
+    for (command, name) in [("GET a", "get"), ("PING", "ping"), ("XINFO HELP", "xinfo|help")] {
+        for is_pipelined in [false, true] {
+            let server = primary(&[]);
+            let mut replica = PlayedReplica::connect(&server);
+            replica.introduce();
+            if is_pipelined {
+                replica.send(&format!("PSYNC ? -1\r\n{command}"));
+            } else {
+                replica.send("PSYNC ? -1");
+                replica.read_announcement();
+                replica.send(command);
+            }
+            let mut rest = Vec::new();
+            replica.stream.read_to_end(&mut rest).expect("the link is closed");
+            let rest = String::from_utf8_lossy(&rest);
+            for reply in ["-ERR", "+PONG", "XINFO"] {
+                assert!(!rest.contains(reply), "{command}: {rest}");
+            }
+            let line = format!("Replica generated a reply to command '{name}', disconnecting it: id=");
+            until("the log says so", || server.log().contains(&line));
+            if name == "get" {
+                assert!(server.log().contains(
+                    "== CRITICAL == This master is sending an error to its replica: \
+                     'ERR Replica can't interact with the keyspace' after processing the command 'get'"
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+fn psync_with_an_offset_that_is_no_number_is_an_error() {
+    let server = primary(&[]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "PSYNC id x"), "-ERR value is not an integer or out of range");
+    assert_eq!(ask(&mut client, "PING"), "+PONG");
+    assert!(server.log().contains("asks for synchronization but with a wrong offset"));
+}
+
+#[test]
+fn debug_replicate_sends_any_command_to_the_replicas() {
+    let server = primary(&[]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, "DEBUG REPLICATE nobody hears"), "+OK");
+    let (mut replica, _) = PlayedReplica::synchronize(&server);
+    assert_eq!(ask(&mut client, "DEBUG REPLICATE fake-command 1"), "+OK");
+    assert!(ask(&mut client, "DEBUG REPLICATE").starts_with("-ERR"));
+    replica.read_until("fake-command\r\n$1\r\n1\r\n");
+    assert_eq!(replica.take(), "*2\n$12\nfake-command\n$1\n1\n");
+}
+
+#[test]
+fn a_copy_ends_with_the_last_replica_that_waits_for_it() {
+    let server = primary(&["--rdb-key-save-delay", "100000000"]);
+    let mut client = server.connect();
+    ask(&mut client, "DEBUG POPULATE 10");
+    let mut replicas = [PlayedReplica::connect(&server), PlayedReplica::connect(&server)];
+    ask(&mut client, "CONFIG SET repl-diskless-sync-delay 1000 repl-diskless-sync-max-replicas 2");
+    for replica in &mut replicas {
+        replica.introduce();
+        replica.send("PSYNC ? -1");
+    }
+    replicas.iter_mut().for_each(PlayedReplica::read_announcement);
+    assert!(ask(&mut client, "INFO persistence").contains("rdb_bgsave_in_progress:1"));
+    assert_eq!(ask(&mut client, "INFO replication").matches("state=wait_bgsave").count(), 2);
+    let [first, second] = replicas;
+    drop(first);
+    until("one has left", || ask(&mut client, "INFO replication").contains("connected_slaves:1"));
+    assert!(ask(&mut client, "INFO persistence").contains("rdb_bgsave_in_progress:1"));
+    drop(second);
+    until("it ends", || ask(&mut client, "INFO persistence").contains("rdb_bgsave_in_progress:0"));
+    assert!(server.log().contains("Diskless rdb transfer, last replica dropped, killing fork child."));
+}
+
+#[test]
+fn what_a_slow_replica_has_not_read_is_counted_and_evicts_no_keys() {
+    let server = primary(&["--maxmemory-policy", "allkeys-random", "--repl-backlog-size", "16384"]);
+    let mut client = server.connect();
+    ask(&mut client, "DEBUG POPULATE 100 key 10000");
+    let (_replica, _) = PlayedReplica::synchronize(&server);
+    until("it is online", || ask(&mut client, "INFO replication").contains("state=online"));
+    let used = figure(&mut client, "used_memory");
+    ask(&mut client, &format!("CONFIG SET maxmemory {}", used + (32 << 20)));
+    let value = "x".repeat(1 << 20);
+    for _ in 0..64 {
+        client.command(&["SETRANGE", "key:0", "0", &value]);
+    }
+    let least = 48 << 20;
+    assert!(figure(&mut client, "mem_total_replication_buffers") > least);
+    assert!(figure(&mut client, "mem_clients_slaves") > least);
+    assert_eq!(figure(&mut client, "connected_clients"), 1, "a replica is no client");
+    assert_eq!(ask(&mut client, "DBSIZE"), ":100");
+}
+
+#[test]
+fn the_history_forgets_the_beginning_of_a_long_transaction_and_obeys_its_new_length_at_once() {
+    let server = primary(&[]);
+    let mut client = server.connect();
+    let (mut replica, _) = PlayedReplica::synchronize(&server);
+    for line in ["MULTI", "CONFIG SET repl-backlog-size 16384"] {
+        ask(&mut client, line);
+    }
+    for nth in 0..10 {
+        client.command(&["SET", &format!("key{nth}"), &"x".repeat(16 << 10)]);
+    }
+    ask(&mut client, "SET last 1");
+    ask(&mut client, "EXEC");
+    replica.read_until("last\r\n$1\r\n1\r\n");
+    assert!(figure(&mut client, "repl_backlog_histlen") <= 32 << 10);
+}
+
+#[test]
+fn writes_wait_while_the_end_of_the_server_waits_for_replicas() {
+    let server = primary(&["--shutdown-timeout", "1000"]);
+    let (mut client, mut ending, mut writing) = (server.connect(), server.connect(), server.connect());
+    let (replica, _) = PlayedReplica::synchronize(&server);
+    until("it is online", || ask(&mut client, "INFO replication").contains("state=online"));
+    ask(&mut client, "SET a 1");
+    ending.send(&["SHUTDOWN", "NOSAVE"]);
+    until("it waits", || ask(&mut client, "INFO server").contains("shutdown_in_milliseconds:"));
+    assert_eq!(figure(&mut client, "blocked_clients"), 1);
+    writing.send(&["SET", "a", "2"]);
+    // This connection's next command would run after the write.
+    assert_eq!(ask(&mut client, "GET a"), "\"1\"");
+    assert!(!writing.has_reply());
+    assert_eq!(ask(&mut client, "SHUTDOWN ABORT"), "+OK");
+    assert_eq!(ending.receive().to_string(), "-ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(writing.receive().to_string(), "+OK");
+    assert!(!ask(&mut client, "INFO server").contains("shutdown_in_milliseconds:"));
+    let log = server.log();
+    for line in [
+        "Waiting for replicas before shutting down.",
+        "Lagging replica",
+        "0 of 1 replicas are in sync",
+        "Shutdown manually aborted.",
+    ] {
+        assert!(log.contains(line), "{line}");
+    }
+    drop(replica);
 }

@@ -25,6 +25,7 @@ const FLOORS: &[Floor] = &[
             "telemetry",
             "replication/full_copy",
             "replication/lineage",
+            "replication/own_keys",
             "replication/replica_link",
             "replication/copy_payload",
             "replication/replicas",

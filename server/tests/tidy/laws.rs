@@ -156,6 +156,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "a copy for replicas: to add a part of 64 KiB, and for each link to find it",
     ),
     (
+        "server/src/replication/own_keys.rs",
+        "Mutex",
+        "the keys that clients of a writable replica have written: when they write, and ten times a second",
+    ),
+    (
         "server/src/replication/replicas.rs",
         "Mutex",
         "the replicas and what they say of themselves: REPLCONF, INFO, and WAIT when one has acknowledged",
@@ -227,6 +232,11 @@ const LOCKING: Exceptions = &[
     ),
     ("server/src/replication/mod.rs", ".lock()", "the IDs of the data"),
     ("server/src/replication/copy_payload.rs", ".lock()", "a part of a copy comes, or is sent"),
+    (
+        "server/src/replication/own_keys.rs",
+        ".lock()",
+        "a client writes on a writable replica, and its keys expire",
+    ),
     ("server/src/replication/replicas.rs", ".lock()", "a replica comes, goes, or is asked about"),
     ("server/src/shared/user_table.rs", ".lock()", "a change of the users, and what is denied to one"),
     ("server/src/shared/average_ttls.rs", ".lock()", "a cycle of expiry ends, or INFO asks"),

@@ -308,6 +308,11 @@ impl Shard {
         self.live(key, Self::expire_unless_kept)
     }
 
+    /// Returns an entry to describe it, although its deadline may have passed.
+    pub fn inspect_stored(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.tables.get(self.db)?.find(key.bytes, key.routed.place)
+    }
+
     /// Returns a live entry, as a first step of a write or for a test. Counts nothing and is no use of the
     /// key. Removes an expired entry.
     #[inline]

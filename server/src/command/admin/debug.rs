@@ -310,6 +310,13 @@ const SUBCOMMANDS: &[CommandSpec] = &[
         ..DEBUG_ROW
     },
     CommandSpec {
+        name: "replicate",
+        run: Run::Session(debug_replicate),
+        syntax: "command [argument [argument ...]]",
+        summary: "Sends a command to the replicas.",
+        ..DEBUG_ROW
+    },
+    CommandSpec {
         name: "segfault",
         run: Run::Session(debug_segfault),
         summary: "Has the server end as it would where it accesses memory that is not its own, with a report in its log.",
@@ -408,6 +415,8 @@ const DEBUG_HELP: &[&str] = &[
     "    Accepted for test suites, without effect: lists have no nodes for single elements.",
     "REPLYBUFFER <option> <value>",
     "    Accepted for test suites, without effect: no client has a buffer for replies.",
+    "REPLICATE <command> [<argument> ...]",
+    "    Send a command to the replicas, which need not know it.",
     "SEGFAULT",
     "    End as at an access to memory that is not the server's own: the log tells where.",
     "SET-ACTIVE-EXPIRE <0|1>",
@@ -482,6 +491,14 @@ fn debug_reload(call: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) 
 fn debug_load_log(call: &mut Call<'_, '_>, args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
     debug_args(args, 0)?;
     ask_saver(call, SaveOrder::LoadLog)
+}
+
+fn debug_replicate(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    debug_args(args, args.remaining().max(1))?;
+    let words: Vec<&[u8]> = args.rest().collect();
+    call.thread.log_for_replicas(&words);
+    reply.ok();
+    Ok(())
 }
 
 fn debug_sleep(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -627,7 +644,8 @@ fn debug_give_up_saving(call: &mut Call<'_, '_>, args: Args<'_>, reply: &mut Rep
     // A rewrite that was just requested may not have begun.
     let will_rewrite = saves.is_rewrite_scheduled.load(Ordering::Relaxed)
         || call.server.config.load().appendonly && !call.server.durability.aof.is_writing();
-    let is_under_way = [&saves.is_under_way, &saves.is_rewriting].iter().any(|is| is.load(Ordering::Relaxed));
+    let kinds = [&saves.is_under_way, &saves.is_rewriting, &saves.is_copying];
+    let is_under_way = kinds.iter().any(|is| is.load(Ordering::Relaxed));
     if !is_under_way && !will_rewrite {
         return Err(CommandError::text("ERR nothing is being saved"));
     }
@@ -750,7 +768,7 @@ fn debug_object(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
     let key = args.key()?;
     let shard = call.shard_of(&key);
     let now = shard.now();
-    let entry = shard.peek(&key).ok_or(CommandError::NoSuchKey)?;
+    let entry = shard.inspect_stored(&key).ok_or(CommandError::NoSuchKey)?;
     let text = format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{}",
         entry.key().as_ptr(),

@@ -47,7 +47,7 @@ pub(super) fn debug_digest_value(
         let key = args.key()?;
         let shard = call.shard_of(&key);
         let now = shard.now();
-        let digest = shard.peek(&key).map(|entry| digest_of(entry, now));
+        let digest = shard.inspect(&key).map(|entry| digest_of(entry, now));
         reply.simple(&digest.unwrap_or_default().to_string());
     }
     Ok(())

@@ -10,12 +10,13 @@ use crate::{
     client::{record::Listens, session::SessionRequest},
     command::{Call, CommandSpec, Run},
     config::RdbWriteFormat,
-    log, notice,
+    notice,
     replication::{
         replica::role::LinkState,
         replica_link::ReplicaLink,
         replicas::{CopyFilter, Replica, ReplicaState},
     },
+    warning,
 };
 
 pub(super) const PSYNC: CommandSpec = CommandSpec {
@@ -104,7 +105,10 @@ fn partial_sync(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
         return Ok(());
     }
     let id = args.next()?;
-    let offset = args.int()?;
+    let offset = args.int().inspect_err(|_| {
+        let replica = replica_of(call);
+        warning!("Replica {} asks for synchronization but with a wrong offset", name_of(&replica));
+    })?;
     if args.tag("FAILOVER") {
         return Err(CommandError::text("ERR PSYNC FAILOVER can't be sent to a master."));
     }
@@ -152,11 +156,7 @@ fn knows_field_deadlines(call: &Call<'_, '_>, replica: &Replica) -> bool {
 
 /// The address of a replica, for the log.
 pub(crate) fn name_of(replica: &Replica) -> String {
-    let port = replica.said().port;
-    match port {
-        0 => format!("client id #{}", replica.client.0),
-        port => format!("{}:{port}", log::shown(replica.host().as_bytes())),
-    }
+    replica.name()
 }
 
 /// Takes pairs of a name and a value. An acknowledgement has no reply.

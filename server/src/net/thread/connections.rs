@@ -250,7 +250,12 @@ impl IoThread {
         // The loop also runs the input after a request that was moved into a transaction.
         while !connection.unread.is_empty() && connection.may_go_on() {
             let mut unread = std::mem::take(&mut connection.unread);
+            let (is_fed, start) = (connection.link.is_some(), out.len());
             let consumed = self.serve(connection, &mut unread, out);
+            if is_fed && out.len() > start {
+                self.part_with_answered_replica(connection, &out[start..]);
+                out.truncate(start);
+            }
             connection.note_under_way(consumed);
             let has_moved = self.has_moved_input();
             // The room of a long argument stays while the argument arrives. Giving it up and taking it again

@@ -6,8 +6,8 @@ use braid_storage::{memory::reclaim, table::flush_retired};
 
 use super::IoThread;
 use crate::{
-    clock::Instant, net::eviction::Eviction, run::timing, shared::server::Server,
-    telemetry::latency_monitor::EXPIRE_CYCLE,
+    clock::Instant, net::eviction::Eviction, net::own_expiry::expire_own_keys, run::timing,
+    shared::server::Server, telemetry::latency_monitor::EXPIRE_CYCLE,
 };
 
 /// The time for freeing large values and flushed databases in one turn of the loop.
@@ -80,6 +80,9 @@ impl IoThread {
             server.measure_first_thread();
             server.sample_rates();
             server.end_hot_keys_in_time();
+            if server.debug.active_expire.load(Ordering::Relaxed) {
+                expire_own_keys(server, &mut self.worker);
+            }
         }
         // The first thread accepts connections, but a script may occupy it.
         if self.worker.thread.index == 0 || server.is_kept_by_script(0) {

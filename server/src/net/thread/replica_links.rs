@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_journal::intake::{Kind, Ticket};
-use braid_protocol::request::write_words;
+use braid_journal::intake::Ticket;
 use bytes::Bytes;
 
 use super::IoThread;
@@ -12,9 +11,8 @@ use crate::{
         connection::{BacklogPiece, Closing, Connection, TURN_BYTES},
         id::ClientId,
     },
-    command,
+    command::{self, TABLE},
     replication::{full_copy::FullCopy, replica_link::LinkOutput, replicas::ReplicaState},
-    shared::server::Server,
     warning,
 };
 
@@ -32,6 +30,25 @@ impl IoThread {
         }
         connection.link = node.job.session.link.take();
         self.links.push((node.job.session.origin.slot, connection.record.id));
+    }
+
+    /// Closes the link of a replica whose command has a reply. The replica would take it for a part of the
+    /// stream.
+    #[cold]
+    pub(super) fn part_with_answered_replica(&self, connection: &mut Connection, reply: &[u8]) {
+        let record = &connection.record;
+        let command = record.last_command();
+        let name = command.map_or("<unknown>", |id| TABLE.get(id).full_name);
+        if let Some(error) = reply.strip_prefix(b"-") {
+            let line = error.split(|&byte| byte == b'\r').next().unwrap_or_default();
+            warning!(
+                "== CRITICAL == This master is sending an error to its replica: '{}' after processing the command '{name}'",
+                String::from_utf8_lossy(line)
+            );
+        }
+        let line = command::describe_client(record, &TABLE, self.server().clock.uptime_millis());
+        warning!("Replica generated a reply to command '{name}', disconnecting it: {}", line.trim_end());
+        connection.close(Closing::Now);
     }
 
     /// Begins a copy for the links of this thread that wait for it.
@@ -126,7 +143,7 @@ impl IoThread {
         let server = self.server();
         if self.worker.thread.index == 0 {
             self.ping_replicas();
-            count_well_replicas(server);
+            server.count_well_replicas();
         }
         for (slot, id) in self.links.clone() {
             let Some(connection) = self.connections.of_client(slot, id) else { continue };
@@ -141,7 +158,7 @@ impl IoThread {
             let replica = Arc::clone(&link.replica);
             let is_waiting = replica.state() == ReplicaState::AwaitsCopy;
             if !is_waiting && silent > self.own.config.repl_timeout.as_millis() as u64 {
-                let what = if replica.state() == ReplicaState::Copies { "full" } else { "streaming" };
+                let what = if replica.state() < ReplicaState::MustAck { "full" } else { "streaming" };
                 warning!(
                     "Disconnecting timedout replica ({what} sync): {}",
                     command::name_of_replica(&replica)
@@ -206,24 +223,13 @@ impl IoThread {
                 .iter()
                 .any(|replica| replica.state() >= ReplicaState::MustAck)
         {
-            self.add_for_replicas(&[b"PING"]);
+            self.worker.thread.log_for_replicas(&[b"PING"]);
         }
     }
 
     /// Asks all replicas how far they are.
     pub(super) fn ask_for_acks(&mut self) {
-        if self.server().durability.is_followed() {
-            self.add_for_replicas(&[b"REPLCONF", b"GETACK", b"*"]);
-        }
-    }
-
-    /// Adds a command to the stream that only replicas get.
-    fn add_for_replicas(&self, words: &[&[u8]]) {
-        let mut log = self.worker.thread.log.borrow_mut();
-        self.server().durability.add(&mut log, |to| {
-            write_words(to, words.len(), words.iter().copied());
-            Kind::ForFollowers
-        });
+        self.worker.thread.log_for_replicas(&[b"REPLCONF", b"GETACK", b"*"]);
     }
 }
 
@@ -232,18 +238,4 @@ fn may_feed(connection: &Connection, reached: Ticket) -> bool {
         && connection.writable
         && connection.backlog.n_bytes < TURN_BYTES
         && connection.link.as_ref().is_some_and(|link| link.has_more(reached))
-}
-
-/// Counts the replicas that are well, and lets writes notice if they are too few.
-fn count_well_replicas(server: &Server) {
-    let config = server.config.load();
-    let wants_any = config.min_replicas_to_write > 0 && !config.min_replicas_max_lag.is_zero();
-    let is_short = wants_any && server.n_well_replicas() < config.min_replicas_to_write;
-    if server.replication.replicas.set_short(is_short) {
-        if is_short {
-            server.attention.raise();
-        } else {
-            server.attention.lower();
-        }
-    }
 }

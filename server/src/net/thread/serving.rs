@@ -166,6 +166,10 @@ impl IoThread {
                 }
             }
         }
+        if connection.link.is_some() {
+            // A replica's first command ends its batch.
+            connection.is_behind = done < input.len();
+        }
         if let Some(node) = connection.state.node_mut() {
             let session = &mut node.job.session;
             session.publish(None);
@@ -929,7 +933,8 @@ impl IoThread {
             self.follow(connection);
         }
         if request == SessionRequest::Follow {
-            return None;
+            // Replies to later commands must not reach the replica.
+            return Some(BatchEnd::Paused(input_from));
         }
         if request == SessionRequest::AwaitRoom
             || request == SessionRequest::ReadNotifications && self.has_read_notifications()

@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | `disabled`, and `on-empty-db` with data | to a file, and then from it | served until the file is complete, then removed |
 //! | `on-empty-db` without data, `flush-before-load` | from the socket | removed first |
-//! | `swapdb` | from the socket | served until the new data replaces it |
+//! | `swapdb` | from the socket | kept until the new data replaces it, and served if it is of the same history |
 //!
-//! While there is no old data, clients are told that the server is loading.
+//! While no old data is served, clients are told that the server is loading.
 
 use std::{
     fs::{self, File},
@@ -36,6 +36,7 @@ use crate::{
     notice,
     persist::{self, Loaded, litter},
     shared::{server::Server, thread_state::ThreadState},
+    warning,
 };
 
 /// How often the thread looks whether the saver has rewritten the AOF.
@@ -45,6 +46,7 @@ const SAVER_EVERY: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OldData {
     Served,
+    Hidden,
     Removed,
 }
 
@@ -84,9 +86,16 @@ impl Copying<'_> {
                 notice!("MASTER <-> REPLICA sync: receiving streamed RDB from master with EOF {to}");
             }
         }
-        let served = config.repl_diskless_load == DisklessLoad::SwapDb;
+        // Data of another history has no more to do with the primary's than none.
+        let old = self.server.replication.lineage().id();
+        let is_related = self.server.replica.has_history() && old == self.place.id;
+        let old = match config.repl_diskless_load == DisklessLoad::SwapDb {
+            true if is_related => OldData::Served,
+            true => OldData::Hidden,
+            false => OldData::Removed,
+        };
         let (loaded, after, shown) = if from_socket {
-            self.load_from_socket(form, first, if served { OldData::Served } else { OldData::Removed })?
+            self.load_from_socket(form, first, old)?
         } else {
             self.load_from_file(form, first, &config.dir)?
         };
@@ -113,7 +122,10 @@ impl Copying<'_> {
         let loaded = persist::load_from(self.server, &mut payload, form.length(), name, Millis(0));
         // Its reader may have stopped at the end of the snapshot, before the end of the payload.
         let drained = loaded.map(|loaded| (loaded, io::copy(&mut payload, &mut io::sink())));
-        let Payload { failure, after, .. } = payload;
+        let Payload { failure, after, n_received: n_read, .. } = payload;
+        if failure.is_some() {
+            warning!("Internal error in RDB reading offset {n_read}, the primary's copy -> Unexpected EOF");
+        }
         match (drained, failure) {
             (_, Some(end)) => Err(end),
             (Err(error), None) => Err(LinkEnd::Failed(error.to_string())),
@@ -269,7 +281,9 @@ impl LoadingShown {
     fn begin(server: &'static Server, old: OldData, n_bytes: u64) -> Self {
         match old {
             OldData::Served => server.replica.set_loading_aside(true),
-            OldData::Removed => server.loading.begin(n_bytes, &server.clock, &server.attention),
+            OldData::Hidden | OldData::Removed => {
+                server.loading.begin(n_bytes, &server.clock, &server.attention)
+            }
         }
         Self { server }
     }

@@ -73,16 +73,18 @@ impl UnitReader {
 
     /// Adds bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
-        if self.n_past > 0 {
-            self.buffer.drain(..self.n_past);
-            self.n_parsed -= self.n_past;
-            self.n_past = 0;
-            if self.buffer.len() < KEPT_BYTES {
-                // One command may have been very long.
-                self.buffer.shrink_to(2 * KEPT_BYTES);
-            }
-        }
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Forgets the bytes of the units before the one under way.
+    fn forget_parsed(&mut self) {
+        self.buffer.drain(..self.n_past);
+        self.n_parsed -= self.n_past;
+        self.n_past = 0;
+        if self.buffer.len() < KEPT_BYTES {
+            // One command may have been very long.
+            self.buffer.shrink_to(2 * KEPT_BYTES);
+        }
     }
 
     /// Returns the next unit, if all of it is there.
@@ -90,7 +92,12 @@ impl UnitReader {
     /// # Errors
     /// If the bytes are no command, or MULTI and EXEC do not match.
     pub fn next_unit(&mut self) -> Result<Option<StreamUnit<'_>>, BadStream> {
-        let Some(parsed) = self.parse_unit()? else { return Ok(None) };
+        // The last transaction may have been long, and the next one may be far away.
+        self.complete = Requests::default();
+        let Some(parsed) = self.parse_unit()? else {
+            self.forget_parsed();
+            return Ok(None);
+        };
         let start = std::mem::replace(&mut self.n_past, self.n_parsed);
         let content = match parsed {
             ParsedUnit::One(bytes) => UnitContent::One(Words::new(&self.buffer[bytes], &self.args)),
@@ -291,5 +298,17 @@ mod tests {
         {
             assert!(!says(line), "{line}");
         }
+    }
+
+    #[test]
+    fn the_memory_of_long_commands_is_given_back_at_once() {
+        let mut reader = UnitReader::new(0);
+        let value = vec![b'x'; 8 << 20];
+        for words in [&[&b"SET"[..], b"a", &value][..], &[b"MULTI"], &[b"SET", b"a", &value], &[b"EXEC"]] {
+            reader.feed(&request(words));
+        }
+        while reader.next_unit().expect("it is sound").is_some() {}
+        assert!(reader.buffer.capacity() <= 2 * KEPT_BYTES);
+        assert!(reader.complete.is_empty());
     }
 }
