@@ -56,6 +56,12 @@ impl<T> Baton<T> {
         self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Takes the baton unless another thread has it. The same holds after its release as for
+    /// [`take`](Self::take).
+    pub fn try_take(&self) -> Option<Guard<'_, T>> {
+        self.held.try_lock().ok()
+    }
+
     /// Does the work, unless another thread has the baton and therefore does it.
     ///
     /// `work` returns `Break` if another thread must continue.

@@ -689,9 +689,19 @@ impl<C> ChangeStream<C> {
         held.merger.subscribe()
     }
 
+    /// Does the same as [`resume`](Self::resume), unless another thread has the baton. A thread must
+    /// [run](Self::run) after that.
+    pub fn try_resume(&self, from: Lsn) -> Option<Option<Follower>> {
+        let held = self.held.try_take()?;
+        Some(Self::resume_held(&held, from))
+    }
+
     /// Continues to consume the stream at a place in its [history](Merger::history), unless that is not kept.
     pub fn resume(&self, from: Lsn) -> Option<Follower> {
-        let held = self.take();
+        Self::resume_held(&self.take(), from)
+    }
+
+    fn resume_held(held: &Held<C>, from: Lsn) -> Option<Follower> {
         let before = held.merger.history.as_ref()?.since(from)?;
         Some(Follower::resumed(before, held.merger.merged(), held.merger.subscribe()))
     }

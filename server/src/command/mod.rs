@@ -21,6 +21,7 @@ use braid_storage::entry::db::Db;
 use crate::{access::User, catalog::Words, config::RenamedCommand};
 use table::renames::CalledNames;
 
+pub(crate) use admin::changing_role::end_waits;
 pub(crate) use admin::replication::name_of as name_of_replica;
 pub(crate) use admin::{
     config_command::turns_log_on,

@@ -213,7 +213,7 @@ pub const REPLICATION: &[Metric] = &[
 
 /// The rest of the section Replication, after the lines of the replicas.
 pub const STREAM: &[Metric] = &[
-    fixed("master_failover_state", "no-failover"),
+    figure("master_failover_state", |now| now.server.replication.failover.step().word().into()),
     figure("master_replid", |now| now.server.replication.lineage().id().as_str().to_owned().into()),
     figure("master_replid2", |now| {
         let second = now.server.replication.lineage().second();

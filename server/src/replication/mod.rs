@@ -8,6 +8,7 @@
 //! ```
 
 pub mod copy_payload;
+pub mod failover;
 pub mod full_copy;
 pub mod lineage;
 pub mod own_keys;
@@ -21,13 +22,15 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64},
 };
 
-use self::{lineage::Lineage, own_keys::OwnKeys, replicas::Replicas};
+use self::{failover::Failover, lineage::Lineage, own_keys::OwnKeys, replicas::Replicas};
 
 /// The server's part in replication.
 pub struct Replication {
     lineage: Mutex<Lineage>,
     /// The replicas.
     pub replicas: Replicas,
+    /// The failover under way.
+    pub failover: Failover,
     /// The keys that clients have written while this server is a replica.
     pub own_keys: OwnKeys,
     /// The number of replicas that were given a full copy.
@@ -46,6 +49,7 @@ impl Replication {
         Self {
             lineage: Mutex::new(Lineage::default()),
             replicas: Replicas::default(),
+            failover: Failover::default(),
             own_keys: OwnKeys::default(),
             n_full: AtomicU64::new(0),
             n_partial: AtomicU64::new(0),

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use braid_journal::{follower::Follower, intake::Ticket, stream::Lsn};
+use braid_journal::{
+    follower::Follower,
+    intake::Ticket,
+    stream::{ChangeStream, Lsn},
+};
 use bytes::Bytes;
 use memchr::memmem;
 
@@ -31,8 +35,12 @@ enum LinkSource {
     AwaitsCopy,
     /// A full copy.
     Copy { copy: Arc<FullCopy>, at: u64, head: Head },
+    /// The stream from a place on.
+    GoesOn(Lsn),
     /// The stream, once the replica has the copy.
     Follows(Follower),
+    /// The stream does not have the place any more.
+    Lost,
     /// Nothing more: it wanted the copy only.
     Done,
 }
@@ -66,10 +74,22 @@ impl ReplicaLink {
     }
 
     /// A link whose replica goes on where it was.
-    pub fn following(replica: Arc<Replica>, follower: Follower) -> Self {
+    pub fn going_on(replica: Arc<Replica>, place: Lsn) -> Self {
         replica.set_state(ReplicaState::Online);
-        replica.keep_from(Some(follower.lsn()));
-        Self { replica, source: LinkSource::Follows(follower), is_old: false, knows_field_deadlines: true }
+        replica.keep_from(Some(place));
+        Self { replica, source: LinkSource::GoesOn(place), is_old: false, knows_field_deadlines: true }
+    }
+
+    /// Takes the place in the stream at which the replica goes on, unless another thread works with the
+    /// stream's end at this moment: the link's thread serves others, and does not wait.
+    pub fn resume<C>(&mut self, stream: &ChangeStream<C>) {
+        let LinkSource::GoesOn(place) = self.source else { return };
+        match stream.try_resume(place) {
+            None => {}
+            Some(Some(follower)) => self.source = LinkSource::Follows(follower),
+            // The history has lost this place since the answer to PSYNC.
+            Some(None) => self.source = LinkSource::Lost,
+        }
     }
 
     /// Notes whether its replica knows deadlines of fields.
@@ -92,14 +112,15 @@ impl ReplicaLink {
         match &self.source {
             LinkSource::AwaitsCopy => true,
             LinkSource::Copy { head, .. } => *head == Head::Reply,
-            LinkSource::Follows(_) | LinkSource::Done => false,
+            LinkSource::GoesOn(_) | LinkSource::Follows(_) | LinkSource::Lost | LinkSource::Done => false,
         }
     }
 
     /// The place of the stream up to which it has read, if the stream must be kept for it.
     pub fn lsn(&self) -> Option<Lsn> {
         match &self.source {
-            LinkSource::AwaitsCopy | LinkSource::Done => None,
+            LinkSource::AwaitsCopy | LinkSource::Lost | LinkSource::Done => None,
+            LinkSource::GoesOn(place) => Some(*place),
             LinkSource::Copy { copy, .. } => Some(copy.start.lsn()),
             LinkSource::Follows(follower) => Some(follower.lsn()),
         }
@@ -109,6 +130,7 @@ impl ReplicaLink {
     pub fn has_more(&self, reached: Ticket) -> bool {
         match &self.source {
             LinkSource::AwaitsCopy | LinkSource::Done => false,
+            LinkSource::GoesOn(_) | LinkSource::Lost => true,
             LinkSource::Copy { copy, at, head } => match head {
                 Head::Nothing => true,
                 Head::Reply => self.is_marked(copy) || copy.payload.progress() != PayloadProgress::Grows,
@@ -132,7 +154,8 @@ impl ReplicaLink {
             return if matches!(self.source, LinkSource::Done) { LinkOutput::End } else { LinkOutput::Later };
         }
         match &mut self.source {
-            LinkSource::AwaitsCopy | LinkSource::Done => LinkOutput::Later,
+            LinkSource::AwaitsCopy | LinkSource::GoesOn(_) | LinkSource::Done => LinkOutput::Later,
+            LinkSource::Lost => LinkOutput::Failed,
             LinkSource::Copy { .. } => self.next_of_copy(),
             LinkSource::Follows(follower) => match follower.take(reached) {
                 Some(bytes) => {

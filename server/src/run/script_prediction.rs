@@ -118,12 +118,15 @@ pub fn flags(server: &Server, command: &Registered, words: Words<'_>) -> Flags {
 
 #[cold]
 fn flags_of_script(server: &Server, command: &Registered, from: ScriptIn, words: Words<'_>) -> Flags {
-    let said = look_at(server, from, words.get(1), |program| match program {
-        Some(program) => program.flags,
-        None if from == ScriptIn::Text => shebang::script(words.get(1)).ok().flatten(),
-        None => None,
+    let (is_known, said) = look_at(server, from, words.get(1), |program| match program {
+        Some(program) => (true, program.flags),
+        None if from == ScriptIn::Text => (true, shebang::script(words.get(1)).ok().flatten()),
+        None => (false, None),
     });
-    let Some(said) = said else { return command.spec.flags };
+    let Some(said) = said else {
+        // As in Redis, a script does not run on stale data unless it says that it may.
+        return if is_known { command.spec.flags.without(Flags::STALE) } else { command.spec.flags };
+    };
     let may = |flag| said.contains(flag);
     let of_command = Flags::STALE.and(Flags::DENYOOM).and(Flags::WRITE).and(Flags::MAY_REPLICATE);
     let mut flags = command.spec.flags.without(of_command);

@@ -153,13 +153,13 @@ impl Saver {
             payload: CopyPayload::new(&config.dir),
             start,
         });
+        self.begin_copying(&copy);
         for peer in server.io_threads() {
             peer.send(Mail::Copy(Arc::clone(&copy)));
         }
-        self.begin_copying(&copy);
         let written = self.write_copy(&copy, (&cut, place), form, &uses, config);
-        self.end_copying();
         copy.tell_end();
+        self.end_copying();
         if let Err(failure) = &written {
             self.give_up_walk();
             let why = match failure {

@@ -6,6 +6,7 @@ pub mod average_ttls;
 pub mod change_log;
 pub mod client_limit;
 pub mod debug_hooks;
+pub mod failover_steps;
 pub mod loading;
 pub mod mail;
 pub mod memory;

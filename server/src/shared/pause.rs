@@ -75,7 +75,11 @@ impl Server {
         // read the last word. The same holds for the role.
         let access = self.keyspace.access();
         // SeqCst: pairs with the changes of the word in `pause`, `unpause` and `end_overdue`.
-        let must_keep = || self.pause.0.load(Ordering::SeqCst) != 0 || self.replica.is_on();
+        let must_keep = || {
+            self.pause.0.load(Ordering::SeqCst) != 0
+                || self.replica.is_on()
+                || self.replication.failover.is_on()
+        };
         loop {
             let keeps = must_keep();
             access.keep_expired(keeps);
@@ -129,6 +133,7 @@ impl Server {
     /// The pause's scope in the words of INFO.
     pub fn pause_reason(&self) -> &'static str {
         match self.pause_under_way().map(PauseState::scope) {
+            _ if self.replication.failover.is_on() => "failover_in_progress",
             None => "none",
             Some(PauseScope::Writes) => "client_pause_write",
             Some(PauseScope::All) => "client_pause_all",
@@ -138,6 +143,7 @@ impl Server {
     /// The commands that the pause holds back, in the words of Valkey's INFO.
     pub fn paused_actions(&self) -> &'static str {
         match self.pause_under_way().map(PauseState::scope) {
+            None if self.replication.failover.is_on() => "write",
             None => "none",
             Some(PauseScope::Writes) => "write",
             Some(PauseScope::All) => "all",
@@ -159,8 +165,10 @@ impl Server {
         }
         let pause = self.pause_under_way().filter(|_| self.is_paused());
         let saves = &self.saves;
-        let holds_writes =
-            pause.is_some() || saves.holds_writes.load(Ordering::Relaxed) || saves.has_last_cut();
+        let holds_writes = pause.is_some()
+            || saves.holds_writes.load(Ordering::Relaxed)
+            || saves.has_last_cut()
+            || self.replication.failover.is_on();
         pause.is_some_and(|pause| pause.scope() == PauseScope::All) || holds_writes && may_write()
     }
 

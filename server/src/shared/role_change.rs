@@ -25,6 +25,10 @@ impl Server {
         self.change_history(primary.is_some(), held);
         self.replica.set_primary(primary.clone());
         self.tell_history(None, thread);
+        if was_on && primary.is_none() {
+            // They learn the new ID when they come back, which they can: it goes on from theirs.
+            self.part_with_replicas(thread);
+        }
         match (was_on, primary.is_some()) {
             (false, true) => self.attention.raise(),
             (true, false) => self.attention.lower(),
@@ -70,7 +74,7 @@ impl Server {
 
     /// Whether keys expire only when the primary says so, or not at all during a pause.
     pub fn holds_expiry(&self) -> bool {
-        self.is_paused() || self.replica.is_on()
+        self.is_paused() || self.replica.is_on() || self.replication.failover.is_on()
     }
 
     /// The limit of memory that applies in the present role.

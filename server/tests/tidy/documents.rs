@@ -493,6 +493,7 @@ fn observers_of_commands_are_told_where_commands_end() {
 
 /// Places where a command's name means something else.
 const OTHER_MEANINGS: Exceptions = &[
+    ("server/src/command/families/stubs.rs", "failover", "a subcommand of CLUSTER"),
     ("server/src/command/families/libraries.rs", "restore", "FUNCTION RESTORE"),
     ("server/src/catalog/facts.rs", "cluster", "a group of commands"),
     ("server/src/command/reports/info.rs", "cluster", "a section of INFO"),

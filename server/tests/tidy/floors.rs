@@ -23,6 +23,7 @@ const FLOORS: &[Floor] = &[
             "sockets",
             "notify",
             "telemetry",
+            "replication/failover",
             "replication/full_copy",
             "replication/lineage",
             "replication/own_keys",

@@ -156,6 +156,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "a copy for replicas: to add a part of 64 KiB, and for each link to find it",
     ),
     (
+        "server/src/replication/failover.rs",
+        "Mutex",
+        "the plan of a failover: FAILOVER, and the link's thread",
+    ),
+    (
         "server/src/replication/own_keys.rs",
         "Mutex",
         "the keys that clients of a writable replica have written: when they write, and ten times a second",
@@ -232,6 +237,7 @@ const LOCKING: Exceptions = &[
     ),
     ("server/src/replication/mod.rs", ".lock()", "the IDs of the data"),
     ("server/src/replication/copy_payload.rs", ".lock()", "a part of a copy comes, or is sent"),
+    ("server/src/replication/failover.rs", ".lock()", "a failover begins, or is waited for"),
     (
         "server/src/replication/own_keys.rs",
         ".lock()",

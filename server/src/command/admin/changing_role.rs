@@ -15,7 +15,7 @@ use crate::{
     config::PrimaryAddress,
     notice_later,
     replication::replica::role::LinkState,
-    shared::mail::Mail,
+    shared::{mail::Mail, server::Server, thread_state::ThreadState},
 };
 
 pub(super) const ROLE: CommandSpec = CommandSpec {
@@ -74,6 +74,9 @@ fn role(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
 /// Changes the role with all shards held, so that every command sees either the old role or the new one.
 fn replica_of(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (host, port) = (args.next()?, args.next()?);
+    if call.server.is_failing_over() {
+        return Err(CommandError::text("ERR REPLICAOF not allowed while failing over."));
+    }
     let client = describe(&call.session.record, call.table, call.server.clock.uptime_millis());
     let client = client.trim_end();
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
@@ -98,28 +101,29 @@ fn replica_of(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>
     notice_later!("REPLICAOF {primary} enabled (user request from '{client}')");
     change(call, Some(primary));
     call.renew_definitions();
-    end_waits(call);
+    end_waits(call.server, call.thread);
     reply.ok();
     Ok(())
 }
 
-fn change(call: &mut Call<'_, '_>, primary: Option<PrimaryAddress>) {
+/// Changes the role. All shards are held.
+pub(super) fn change(call: &mut Call<'_, '_>, primary: Option<PrimaryAddress>) {
     let (server, thread) = (call.server, call.thread);
     server.change_primary(primary, call.access.expect_held(), thread);
 }
 
 /// Ends the waits of blocked clients: nobody writes their keys here any more, or only the primary does.
-fn end_waits(call: &Call<'_, '_>) {
-    for record in call.server.clients.all() {
+pub fn end_waits(server: &Server, thread: &ThreadState) {
+    for record in server.clients.all() {
         if let Some(parked) = record.waiting.load_full()
             && parked.is_visible()
             && let Some(mut node) = parked.claim()
         {
-            parked.give_up(&mut node, WaitEnd::RoleChanged, call.stats);
-            call.thread.send_mail(parked.origin.thread, Mail::GaveUp(node, parked));
+            parked.give_up(&mut node, WaitEnd::RoleChanged, thread.stats());
+            thread.send_mail(parked.origin.thread, Mail::GaveUp(node, parked));
         } else if record.unblock_sync_wait(SyncWait::RoleChanged) {
-            let thread = record.thread.load(Ordering::Relaxed);
-            call.thread.send_mail(thread, Mail::SyncWaits);
+            let to = record.thread.load(Ordering::Relaxed);
+            thread.send_mail(to, Mail::SyncWaits);
         }
     }
 }

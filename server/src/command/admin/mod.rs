@@ -1,9 +1,10 @@
 //! Administration: commands on the whole server, its settings, its files and its tests.
 
-mod changing_role;
+pub(crate) mod changing_role;
 pub(super) mod config_command;
 mod debug;
 mod digest;
+mod failing_over;
 pub(crate) mod replication;
 mod row_flags;
 pub(super) mod saving;
@@ -21,6 +22,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     debug::DEBUG,
     saving::WAIT,
     saving::WAITAOF,
+    failing_over::FAILOVER,
     changing_role::ROLE,
     saving::LASTSAVE,
     saving::SAVE,

@@ -2,28 +2,33 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use braid_journal::stream::Lsn;
 use braid_protocol::{number, reply::Reply};
 
-use super::row_flags::{ANY_TIME, SAVING};
+use super::{
+    changing_role,
+    row_flags::{ANY_TIME, SAVING},
+};
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, Outcome, shown},
     client::{record::Listens, session::SessionRequest},
-    command::{Call, CommandSpec, Run},
+    command::{Call, CommandSpec, Run, connections::client::describe},
     config::RdbWriteFormat,
-    notice,
+    notice_later,
     replication::{
         replica::role::LinkState,
         replica_link::ReplicaLink,
         replicas::{CopyFilter, Replica, ReplicaState},
     },
-    warning,
+    shared::server::Server,
+    warning_later,
 };
 
 pub(super) const PSYNC: CommandSpec = CommandSpec {
     name: "psync",
     arity: Arity::AtLeast(3),
     flags: SAVING.and(Flags::NO_MULTI),
-    run: Run::Session(partial_sync),
+    run: Run::Everything(partial_sync),
     since: "2.8.0",
     group: Group::Server,
     syntax: "replicationid offset",
@@ -77,6 +82,9 @@ fn may_follow(call: &Call<'_, '_>) -> Result<bool, CommandError> {
         // As Redis, which ignores it.
         return Ok(false);
     }
+    if call.server.replication.failover.is_on() {
+        return Err(CommandError::text("NOMASTERLINK Can't SYNC while failing over"));
+    }
     if call.server.replica.is_on() && call.server.replica.state() != LinkState::Connected {
         return Err(CommandError::text("NOMASTERLINK Can't SYNC while not connected with my master"));
     }
@@ -93,7 +101,7 @@ fn full_sync(call: &mut Call<'_, '_>, is_old: bool) -> Outcome {
     let replica = replica_of(call);
     replica.await_copy(call.server.clock.uptime_millis());
     call.server.replication.n_full.fetch_add(1, Ordering::Relaxed);
-    notice!("Replica {} asks for synchronization", name_of(&replica));
+    notice_later!("Replica {} asks for synchronization", name_of(&replica));
     let knows = knows_field_deadlines(call, &replica);
     follow(call, ReplicaLink::awaiting_copy(replica, is_old).with_field_deadlines(knows));
     call.server.saver().wake_if_asleep();
@@ -101,25 +109,29 @@ fn full_sync(call: &mut Call<'_, '_>, is_old: bool) -> Outcome {
 }
 
 fn partial_sync(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    if !may_follow(call)? {
+    if call.session.record.listens(Listens::ToStream) {
+        // As Redis, which ignores it.
         return Ok(());
     }
     let id = args.next()?;
     let offset = args.int().inspect_err(|_| {
         let replica = replica_of(call);
-        warning!("Replica {} asks for synchronization but with a wrong offset", name_of(&replica));
+        warning_later!("Replica {} asks for synchronization but with a wrong offset", name_of(&replica));
     })?;
-    if args.tag("FAILOVER") {
-        return Err(CommandError::text("ERR PSYNC FAILOVER can't be sent to a master."));
-    }
+    let is_failover = args.tag("FAILOVER");
     args.finish()?;
+    if is_failover {
+        take_over(call, id)?;
+    }
+    if !may_follow(call)? {
+        return Ok(());
+    }
     let server = call.server;
-    let place = server.replication.lineage().place(id, offset);
-    let follower = place.and_then(|place| server.durability.aof.stream().resume(place));
-    let Some(follower) = follower else {
+    let place = server.replication.lineage().place(id, offset).filter(|&place| is_kept(server, place));
+    let Some(place) = place else {
         if id != b"?" {
             server.replication.n_partial_refused.fetch_add(1, Ordering::Relaxed);
-            notice!(
+            notice_later!(
                 "Partial resynchronization not accepted: offset {} of history {} is not here (any more)",
                 offset,
                 shown(id)
@@ -135,12 +147,36 @@ fn partial_sync(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
     };
     reply.simple(&answer);
     let n_bytes = server.replication_offset() as i64 + 1 - offset;
-    notice!(
+    notice_later!(
         "Partial resynchronization request from {} accepted. Sending {n_bytes} bytes of backlog starting from offset {offset}.",
         name_of(&replica)
     );
     let knows = knows_field_deadlines(call, &replica);
-    follow(call, ReplicaLink::following(replica, follower).with_field_deadlines(knows));
+    follow(call, ReplicaLink::going_on(replica, place).with_field_deadlines(knows));
+    Ok(())
+}
+
+/// Whether the history has all bytes after a place, at about this moment.
+fn is_kept(server: &Server, place: Lsn) -> bool {
+    let end = server.durability.aof.stream().merged_end().1;
+    let history = server.durability.aof.stream().history();
+    history.is_some_and(|(first, _)| (first..=end).contains(&place))
+}
+
+/// Makes this server the primary, because its primary fails over to it.
+fn take_over(call: &mut Call<'_, '_>, id: &[u8]) -> Outcome {
+    let server = call.server;
+    warning_later!("Failover request received for replid {}.", shown(id));
+    if !server.replica.is_on() {
+        return Err(CommandError::text("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    if !server.replica.has_history() || !server.replication.lineage().id().is(id) {
+        return Err(CommandError::text("ERR PSYNC FAILOVER replid must match my replid."));
+    }
+    changing_role::change(call, None);
+    call.renew_definitions();
+    let client = describe(&call.session.record, call.table, server.clock.uptime_millis());
+    notice_later!("MASTER MODE enabled (failover request from '{}')", client.trim_end());
     Ok(())
 }
 
@@ -247,7 +283,7 @@ fn acknowledge(call: &Call<'_, '_>, replica: &Replica, mut args: Args<'_>) -> Ou
         false => None,
     };
     replica.ack(acked, on_disk, call.server.clock.uptime_millis());
-    call.server.replication.replicas.count_ack();
+    call.server.note_ack();
     call.server.wake_who_awaits_log();
     Ok(())
 }

@@ -45,16 +45,6 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         ..CommandSpec::ROW
     },
     CommandSpec {
-        name: "failover",
-        flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE),
-        run: Run::Session(failover),
-        since: "6.2.0",
-        group: Group::Server,
-        syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
-        summary: "Is refused: there are no replicas.",
-        ..CommandSpec::ROW
-    },
-    CommandSpec {
         name: "module",
         arity: Arity::AtLeast(2),
         since: "4.0.0",
@@ -322,30 +312,6 @@ fn key_slot(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) 
 /// Fails as Redis does without a cluster, unless the server is announced as Valkey.
 fn needs_valkey(call: &mut Call<'_, '_>) -> Outcome {
     if call.config().announce_as == AnnounceAs::Valkey91 { Ok(()) } else { Err(NO_CLUSTER) }
-}
-
-fn failover(_: &mut Call<'_, '_>, mut args: Args<'_>, _: &mut Reply<'_>) -> Outcome {
-    if args.remaining() == 1 && args.tag("ABORT") {
-        return Err(CommandError::text("ERR No failover in progress."));
-    }
-    let [mut has_timeout, mut has_target, mut is_forced] = [false; 3];
-    while !args.is_empty() {
-        if !has_timeout && args.remaining() > 1 && args.tag("TIMEOUT") {
-            has_timeout = true;
-            if args.int()? <= 0 {
-                return Err(CommandError::text("ERR FAILOVER timeout must be greater than 0"));
-            }
-        } else if !has_target && args.remaining() > 2 && args.tag("TO") {
-            has_target = true;
-            args.next()?;
-            args.int()?;
-        } else if !is_forced && args.tag("FORCE") {
-            is_forced = true;
-        } else {
-            return Err(CommandError::Syntax);
-        }
-    }
-    Err(CommandError::text("ERR FAILOVER requires connected replicas."))
 }
 
 const LOADS: CommandSpec = CommandSpec {

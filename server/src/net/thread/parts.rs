@@ -180,8 +180,8 @@ pub(super) struct Housekeeping {
     pub(super) n_idle_crons: u32,
     pub(super) n_reads_seen: u64,
     pub(super) purges_seen: u64,
-    /// The time of the next PING to replicas, in milliseconds of uptime. Only the first thread sends it.
-    pub(super) next_ping: u64,
+    /// The time of the last PING to replicas, in milliseconds of uptime. Only the first thread sends it.
+    pub(super) pinged_at: u64,
 }
 
 impl Housekeeping {
@@ -196,7 +196,7 @@ impl Housekeeping {
             n_idle_crons: 0,
             n_reads_seen: 0,
             purges_seen: 0,
-            next_ping: 0,
+            pinged_at: 0,
         }
     }
 }

@@ -89,6 +89,10 @@ impl IoThread {
         let mut links = std::mem::take(&mut self.links);
         links.retain(|&(slot, id)| self.feed(slot, id, reached));
         self.links.append(&mut links);
+        // Others have left the stream's end to this thread while a link took its place.
+        if self.server().durability.aof.advance() {
+            self.server().wake_who_awaits_log();
+        }
     }
 
     /// Feeds a link. Returns whether it is still there.
@@ -97,10 +101,12 @@ impl IoThread {
         if !may_feed(connection, reached) {
             return true;
         }
+        let server = self.worker.thread.server();
         let (mut has_failed, mut is_fed) = (false, false);
         while connection.backlog.n_bytes < TURN_BYTES
             && let Some(link) = &mut connection.link
         {
+            link.resume(server.durability.aof.stream());
             match link.next(reached) {
                 LinkOutput::Bytes(bytes) => {
                     if !bytes.is_empty() {
@@ -128,7 +134,7 @@ impl IoThread {
             }
         }
         if is_fed && let Some(link) = &connection.link {
-            link.replica.was_fed(self.worker.thread.server().clock.uptime_millis());
+            link.replica.was_fed(server.clock.uptime_millis());
         }
         if has_failed {
             self.drop_connection(slot);
@@ -210,19 +216,19 @@ impl IoThread {
         let now = server.clock.uptime_millis();
         let period = self.own.config.repl_ping_replica_period.as_millis() as u64;
         // A replica hands on the PINGs of its primary. The last snapshot must have the end of the stream.
-        let is_silent = server.replica.is_on() || server.saves.has_last_cut();
-        if !server.durability.is_followed() || is_silent || now < self.housekeeping.next_ping {
+        // So must the target of a failover.
+        let is_silent =
+            server.replica.is_on() || server.saves.has_last_cut() || server.replication.failover.is_on();
+        if !server.durability.is_followed() || is_silent {
+            // A new primary sends its first one after a period.
+            self.housekeeping.pinged_at = now;
             return;
         }
-        let is_first = std::mem::replace(&mut self.housekeeping.next_ping, now + period) == 0;
-        if !is_first
-            && server
-                .replication
-                .replicas
-                .all()
-                .iter()
-                .any(|replica| replica.state() >= ReplicaState::MustAck)
-        {
+        if now < self.housekeeping.pinged_at + period {
+            return;
+        }
+        self.housekeeping.pinged_at = now;
+        if server.replication.replicas.all().iter().any(|replica| replica.state() >= ReplicaState::MustAck) {
             self.worker.thread.log_for_replicas(&[b"PING"]);
         }
     }

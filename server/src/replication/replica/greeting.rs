@@ -35,6 +35,8 @@ pub struct Introduction {
     pub address: Option<Vec<u8>>,
     /// The place where the data is, if it belongs to a history.
     pub place: Option<StreamPlace>,
+    /// Whether the other server must become the primary.
+    pub is_failover: bool,
 }
 
 /// An event of the handshake.
@@ -48,6 +50,8 @@ pub enum GreetingEvent {
     FullCopy(Option<StreamPlace>),
     /// The payload of the copy follows in this form. The handshake is over.
     Payload(Form),
+    /// The target of a failover does not take over.
+    Rejected,
     /// The stream continues, perhaps under a new name of the history. The handshake is over.
     Continue(Option<ReplicationId>),
     /// The link ends for a reason.
@@ -191,7 +195,11 @@ impl Greeting {
             }
         };
         let offset = offset.to_string();
-        events.push(GreetingEvent::Send(request(&[b"PSYNC", replid.as_bytes(), offset.as_bytes()])));
+        let mut words = vec![&b"PSYNC"[..], replid.as_bytes(), offset.as_bytes()];
+        if self.introduction.is_failover {
+            words.push(b"FAILOVER");
+        }
+        events.push(GreetingEvent::Send(request(&words)));
     }
 
     /// Takes the reply to PSYNC.
@@ -227,6 +235,10 @@ impl Greeting {
                 events.push(note(&format!("Master replication ID changed to {id}")));
             }
             events.push(GreetingEvent::Continue(id));
+            self.awaited = Awaited::Nothing;
+        } else if self.introduction.is_failover {
+            events.push(note(&format!("Unexpected reply to PSYNC from master: {text}")));
+            events.push(GreetingEvent::Rejected);
             self.awaited = Awaited::Nothing;
         } else if line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") {
             self.refuse(

@@ -23,7 +23,7 @@ use braid_storage::{
 use crossbeam_utils::sync::Parker;
 
 use super::{
-    applying::{Applier, NotApplied},
+    applying::{Applier, NotApplied, on_all_shards},
     channel::{Channel, Heartbeat, LinkEnd},
     copying::Copying,
     greeting::{Greeting, GreetingEvent, Introduction},
@@ -34,10 +34,11 @@ use super::{
 use crate::{
     client::node::Job,
     clock::Instant,
+    command,
     config::PrimaryAddress,
     notice,
-    replication::lineage,
-    shared::{server::Server, thread_state::ThreadState},
+    replication::{failover::FailoverStep, lineage},
+    shared::{failover_steps::FailoverMove, server::Server, thread_state::ThreadState},
     warning,
 };
 
@@ -47,6 +48,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const LOADING: Duration = Duration::from_millis(5);
 /// The pause while other threads still have records of the role before.
 const SETTLING: Duration = Duration::from_micros(200);
+/// The pause between two looks at a failover: an acknowledgement ends it.
+const FAILING_OVER: Duration = Duration::from_millis(10);
 /// How often garbage is returned while there is no primary.
 const HOUSEKEEPING: Duration = Duration::from_secs(3600);
 
@@ -98,6 +101,9 @@ impl Link {
     fn turn(&mut self, parker: &Parker) {
         let generation = self.role().generation();
         let Some(primary) = self.role().primary() else {
+            if self.server.replication.failover.step() == FailoverStep::WaitsForSync {
+                return self.fail_over(parker);
+            }
             flush_retired();
             allocator::settle_before_sleep();
             return parker.park_timeout(HOUSEKEEPING);
@@ -140,6 +146,62 @@ impl Link {
         }
     }
 
+    /// Goes on with a failover that waits for a replica.
+    fn fail_over(&mut self, parker: &Parker) {
+        let server = self.server;
+        self.worker.thread.publish_log();
+        if server.durability.aof.advance() {
+            server.wake_who_awaits_log();
+        }
+        match server.next_of_failover() {
+            FailoverMove::Wait => return parker.park_timeout(FAILING_OVER),
+            FailoverMove::GiveUp => {
+                server.tell_aborted_failover("Replica never caught up before timeout");
+                server.end_failover(&self.worker.thread);
+            }
+            FailoverMove::Follow(target) => {
+                let failover = &server.replication.failover;
+                let done = self.change_role(Some(&target), || {
+                    let waits = failover.step() == FailoverStep::WaitsForSync;
+                    if waits {
+                        failover.set_step(FailoverStep::InProgress);
+                    }
+                    waits
+                });
+                if done {
+                    command::end_waits(server, &self.worker.thread);
+                }
+            }
+        }
+        self.worker.thread.send_wakes();
+    }
+
+    /// Ends a failover whose target does not take over: this server is the primary again.
+    fn give_up_failover(&mut self) {
+        let server = self.server;
+        server.tell_aborted_failover("Failover target rejected psync request");
+        let failover = &server.replication.failover;
+        if self.change_role(None, || failover.step() == FailoverStep::InProgress) {
+            server.end_failover(&self.worker.thread);
+            self.worker.thread.send_wakes();
+        }
+    }
+
+    /// Changes the role with all shards held, if `is_due` then. Returns whether it has.
+    fn change_role(&mut self, primary: Option<&PrimaryAddress>, is_due: impl Fn() -> bool) -> bool {
+        let server = self.server;
+        let mut pause = || !server.stopping.load(Ordering::Relaxed);
+        let changed = on_all_shards(&mut self.worker, &mut pause, |held, thread| {
+            let is_due = is_due();
+            if is_due {
+                server.change_primary(primary.cloned(), held, thread);
+            }
+            is_due
+        });
+        self.worker.thread.publish_log();
+        changed == Ok(true)
+    }
+
     /// Makes a link and follows the stream until the link ends.
     fn attempt(
         &mut self,
@@ -152,6 +214,9 @@ impl Link {
         notice!("MASTER <-> REPLICA sync started");
         self.note_state(LinkState::Handshake, generation);
         let (agreed, rest) = self.agree(&mut channel)?;
+        // The target of a failover has taken over.
+        self.server.end_failover(&self.worker.thread);
+        self.worker.thread.send_wakes();
         let rest = match agreed {
             Agreed::Continue(id) => {
                 self.go_on(id, generation)?;
@@ -240,6 +305,7 @@ impl Link {
             port: config.replica_announce_port.unwrap_or_else(|| config.replication_port()),
             address: config.replica_announce_ip.clone(),
             place: self.asked,
+            is_failover: self.server.replication.failover.step() == FailoverStep::InProgress,
         };
         let mut events = Vec::new();
         let mut handshake = Greeting::new(introduction, &mut events);
@@ -263,6 +329,10 @@ impl Link {
                         return Ok((Agreed::Copy(place, form), rest));
                     }
                     GreetingEvent::Continue(id) => return Ok((Agreed::Continue(id), rest)),
+                    GreetingEvent::Rejected => {
+                        self.give_up_failover();
+                        return Err(LinkEnd::Superseded);
+                    }
                 }
             }
             rest = channel.receive(|bytes| {

@@ -66,7 +66,8 @@ fn stale_data_is_served_or_not_as_configured() {
         ask(&mut client, "GET a"),
         "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
     );
-    let eval = client.command(&["EVAL", "return redis.call('GET', 'a')", "0"]).to_string();
+    let script = "#!lua flags=allow-stale,no-writes\nreturn redis.call('GET', 'a')";
+    let eval = client.command(&["EVAL", script, "0"]).to_string();
     assert!(eval.contains("Can not execute the command on a stale replica"), "{eval}");
     assert!(ask(&mut client, "INFO replication").contains("role:slave"));
     assert_eq!(ask(&mut client, "REPLICAOF NO ONE"), "+OK");

@@ -100,3 +100,16 @@ fn a_copy_of_another_history_is_loaded_out_of_sight() {
     assert_eq!(ask(&mut client, "CONFIG SET key-load-delay 0"), "+OK");
     until_says(&mut client, "MGET a c d", "[(nil) \"3\" \"4\"]");
 }
+
+#[test]
+fn a_script_without_flags_does_not_run_on_stale_data() {
+    let server = Server::start(&["--replica-serve-stale-data", "no"]);
+    let mut client = server.connect();
+    let primary = Primary::new();
+    primary.adopt(&mut client);
+    let refusal = "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    assert_eq!(client.command(&["EVAL", "return 1", "0"]).to_string(), refusal);
+    assert_eq!(client.command(&["EVAL", "#!lua flags=no-writes\nreturn 1", "0"]).to_string(), refusal);
+    let stale = "#!lua flags=allow-stale,no-writes\nreturn 1";
+    assert_eq!(client.command(&["EVAL", stale, "0"]).to_string(), ":1");
+}
