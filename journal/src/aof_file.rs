@@ -564,7 +564,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
                     return ControlFlow::Break(());
                 }
                 PieceKind::Cut => {
-                    self.append(aof, |aof| aof.tell_history(open.history, piece.start))?;
+                    self.tell_history(aof, open.history, piece.start)?;
                     open.skips_to_cut = false;
                     // Replies wait for nothing before the cut any more.
                     open.appended = last;
@@ -636,12 +636,23 @@ impl<D: Disk, H: Host> AofFile<D, H> {
     fn turn(&self, open: &mut OpenFile<D>, turn: &Turn, at: Lsn) -> ControlFlow<()> {
         let is_replaced = turn.jump.is_some() || open.awaits_base.is_some();
         let id = turn.id.filter(|_| !is_replaced);
-        self.append(&mut open.aof, |aof| aof.tell_history(id, at))?;
+        self.tell_history(&mut open.aof, id, at)?;
         open.history = turn.id;
+        // The places of another history say nothing about this one.
+        self.synced_place.store(0, Ordering::Relaxed);
         if turn.jump.is_some() {
             open.awaits_base = Some(AwaitedBase::Next);
         }
         ControlFlow::Continue(())
+    }
+
+    /// Writes to the file to which history the data belongs. A file of none writes nothing, and reserves
+    /// nothing for that.
+    fn tell_history(&self, aof: &mut Aof<D>, id: Option<ReplicationId>, at: Lsn) -> ControlFlow<()> {
+        match id.is_none() && aof.history().is_none() {
+            true => ControlFlow::Continue(()),
+            false => self.append(aof, |aof| aof.tell_history(id, at)),
+        }
     }
 
     /// Prepares the file for the next append. Returns whether it is ready.
@@ -738,8 +749,10 @@ impl<D: Disk, H: Host> AofFile<D, H> {
                     open.aof.note_safe(offset);
                     // Release pairs with the Acquire of `reached`.
                     self.synced.store(written, Ordering::Release);
-                    let place = history.map_or(Lsn(0), |(_, place)| place);
-                    self.synced_place.store(place.0, Ordering::Relaxed);
+                    // The history may have become another one meanwhile.
+                    let id = |history: Option<(ReplicationId, Lsn)>| history.map(|(id, _)| id);
+                    let place = history.filter(|_| id(history) == id(open.aof.history()));
+                    self.synced_place.store(place.map_or(0, |(_, place)| place.0), Ordering::Relaxed);
                     has_advanced = true;
                 }
                 Err(error) => {
@@ -846,7 +859,7 @@ impl<D: Disk, H: Host> AofFile<D, H> {
         if open.awaits_base == Some(AwaitedBase::Begun) {
             // If this fails, the file is of no history until the next base.
             let (id, at) = (open.history, open.cursor.lsn());
-            if self.append(&mut open.aof, |aof| aof.tell_history(id, at)).is_continue() {
+            if self.tell_history(&mut open.aof, id, at).is_continue() {
                 open.awaits_base = None;
             }
         }

@@ -98,16 +98,18 @@ impl Header {
     }
 
     fn sum_with(&self, bytes: &[u8]) -> u32 {
-        let mut head = Vec::with_capacity(40);
-        for number in [self.n_bytes, self.offset, self.safe] {
-            head.extend_from_slice(&number.to_le_bytes());
-        }
-        head.extend_from_slice(&self.previous.to_le_bytes());
+        let mut head = [0; 28];
+        head[..8].copy_from_slice(&self.n_bytes.to_le_bytes());
+        head[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        head[16..24].copy_from_slice(&self.safe.to_le_bytes());
+        head[24..].copy_from_slice(&self.previous.to_le_bytes());
+        let mut sum = crc32c::crc32c(&head);
         if let Some(place) = self.place {
-            head.push(u8::from(matches!(place, Place::At(_))));
-            head.extend_from_slice(&place.lsn().0.to_le_bytes());
+            let mut tail = [u8::from(matches!(place, Place::At(_))); 9];
+            tail[1..].copy_from_slice(&place.lsn().0.to_le_bytes());
+            sum = crc32c::crc32c_append(sum, &tail);
         }
-        crc32c::crc32c_append(crc32c::crc32c(&head), bytes)
+        crc32c::crc32c_append(sum, bytes)
     }
 
     /// Appends the header as a line.
@@ -153,7 +155,7 @@ impl Header {
     }
 }
 
-/// What a frame says about the ID of the history, if it says that instead of commands.
+/// The ID of the history that a frame tells, if it tells one or the end of the history instead of commands.
 pub(crate) fn history_in(frame: &[u8]) -> Option<Option<ReplicationId>> {
     let text = frame.strip_prefix(HISTORY_MAGIC)?.strip_suffix(b"\r\n")?;
     Some(text.strip_prefix(b"id=").and_then(ReplicationId::parse))

@@ -113,12 +113,9 @@ impl History {
         let Some(n_left) = place.0.checked_sub(self.end().0).filter(|&n| n < self.most_bytes) else {
             return self.begin_anew(place);
         };
-        let mut n_lines = n_left.saturating_sub(PING.len() as u64) as usize;
-        if n_left < PING.len() as u64 {
-            n_lines = n_left as usize;
-        }
-        let mut filler = vec![b'\n'; n_lines];
-        filler.extend_from_slice(&PING[..n_left as usize - n_lines]);
+        let ping = if n_left >= PING.len() as u64 { PING } else { b"" };
+        let mut filler = vec![b'\n'; n_left as usize - ping.len()];
+        filler.extend_from_slice(ping);
         self.add(&Bytes::from(filler));
     }
 

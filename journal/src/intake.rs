@@ -481,7 +481,8 @@ impl Pen {
 
     /// Passes the cut or the mark at which [`merge`](Self::merge) has stopped.
     ///
-    /// Whoever begins there does not know the selected database. So the server's own stream selects it again.
+    /// A reader that begins there does not know the selected database. So the server's own stream selects it
+    /// again.
     /// If the stream is another server's, the reader must learn it otherwise: it is returned.
     ///
     /// # Panics

@@ -386,7 +386,6 @@ impl<D: Disk> Aof<D> {
     /// See [`append`](Self::append).
     pub fn tell_history(&mut self, id: Option<ReplicationId>, at: Lsn) -> io::Result<()> {
         match id {
-            None if self.framer.history.is_none() => Ok(()),
             None => self.append_frames(Framer::end_history),
             Some(id) => self.append_frames(|framer, to| framer.tell_history(id, at, to)),
         }

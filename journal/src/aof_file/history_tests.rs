@@ -46,7 +46,7 @@ fn select(db: u32) -> Vec<u8> {
     format!("*2\r\n$6\r\nSELECT\r\n$1\r\n{db}\r\n").into_bytes()
 }
 
-/// What a server has applied.
+/// A unit that a server has applied.
 #[derive(Clone, Debug)]
 struct Applied {
     nth: usize,
@@ -103,7 +103,7 @@ struct World {
     is_replaced: bool,
 }
 
-/// What a start finds.
+/// The data and the place that a start finds.
 struct Found {
     /// The units, each with the database in which it ran.
     units: Vec<(usize, u32)>,

@@ -544,7 +544,7 @@ directives! {
         /// Time since its last acknowledgement after which a replica does not count.
         live min_replicas_max_lag: Duration = seconds;
     choice("propagation-error-behavior", PropagationErrors::WORDS, "ignore") =>
-        /// What an error reply to the primary, or to the append-only file, leads to.
+        /// The consequence of an error reply to the primary, or to the append-only file.
         live propagation_error_behavior: PropagationErrors = one_word;
     yes_no("repl-diskless-sync", "yes") =>
         /// Whether a copy is sent while it is made, to replicas that can do without its length.

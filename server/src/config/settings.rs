@@ -65,7 +65,7 @@ words! {
 }
 
 words! {
-    /// What follows from an error reply to a command of the primary, or of the append-only file.
+    /// The consequence of an error reply to a command of the primary, or of the append-only file.
     pub enum PropagationErrors {
         /// It is counted and logged.
         #[default]

@@ -32,7 +32,7 @@ impl FailoverStep {
     }
 }
 
-/// What FAILOVER has asked for.
+/// The change that FAILOVER has asked for.
 #[derive(Clone, Debug, Default)]
 pub struct FailoverPlan {
     /// The replica that takes over; any one if it is absent.
@@ -74,7 +74,7 @@ impl Failover {
         self.step.store(step as u8, Ordering::SeqCst);
     }
 
-    /// What was asked for.
+    /// The change that was asked for.
     pub fn plan(&self) -> MutexGuard<'_, FailoverPlan> {
         self.plan.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

@@ -7,7 +7,7 @@
 //! +CONTINUE       ends the failover: writes go on, and are refused here
 //! ```
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use crate::{
     config::PrimaryAddress,
@@ -19,7 +19,7 @@ use crate::{
     shared::{mail::Mail, server::Server, thread_state::ThreadState},
 };
 
-/// What is due in a failover that waits.
+/// The next step of a failover that waits.
 pub enum FailoverMove {
     /// Nothing yet.
     Wait,
@@ -60,7 +60,7 @@ impl Server {
         self.replication.replicas.all().iter().find(is_it).cloned()
     }
 
-    /// What is due in a failover that waits until a replica has the whole stream.
+    /// The next step of a failover that waits until a replica has the whole stream.
     pub fn next_of_failover(&self) -> FailoverMove {
         let plan = self.replication.failover.plan().clone();
         let (merged, end) = self.durability.aof.stream().merged_end();
@@ -103,10 +103,5 @@ impl Server {
         if self.replication.failover.step() == FailoverStep::WaitsForSync {
             self.replica.wake_link();
         }
-    }
-
-    /// Whether the role may not be changed by others, because a failover changes it.
-    pub fn is_failing_over(&self) -> bool {
-        self.replication.failover.is_on() && !self.stopping.load(Ordering::Relaxed)
     }
 }

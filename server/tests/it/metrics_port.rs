@@ -266,7 +266,7 @@ fn metrics_and_the_page_tell_of_primary_and_replica() {
     }
     assert!(of_primary.contains_key(&format!("redis_connected_slave_offset_bytes{labels}")));
     assert!(of_primary.contains_key(&format!("redis_connected_slave_lag_seconds{labels}")));
-    // What replicas are sent is counted apart.
+    // Bytes for replicas are counted apart.
     assert!(of_primary["redis_net_repl_output_bytes_total"] > 100.0, "{of_primary:?}");
     let part = |place: &MetricsServer| {
         let state = place.get("/status.json").body;

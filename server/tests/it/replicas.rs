@@ -18,7 +18,7 @@ struct PlayedReplica {
     stream: BufReader<TcpStream>,
     id: String,
     offset: u64,
-    /// What has come of the stream since the copy.
+    /// The stream since the copy, as far as it has come.
     read: Vec<u8>,
 }
 
@@ -121,7 +121,7 @@ impl PlayedReplica {
         self.acknowledge();
     }
 
-    /// What it has read since the last call, with a line for each word.
+    /// Takes the stream that it has read since the last call, with a line for each word.
     fn take(&mut self) -> String {
         String::from_utf8(std::mem::take(&mut self.read)).expect("text").replace("\r\n", "\n")
     }

@@ -74,7 +74,7 @@ fn role(call: &mut Call<'_, '_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome 
 /// Changes the role with all shards held, so that every command sees either the old role or the new one.
 fn replica_of(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (host, port) = (args.next()?, args.next()?);
-    if call.server.is_failing_over() {
+    if call.server.replication.failover.is_on() {
         return Err(CommandError::text("ERR REPLICAOF not allowed while failing over."));
     }
     let client = describe(&call.session.record, call.table, call.server.clock.uptime_millis());

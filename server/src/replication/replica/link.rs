@@ -279,20 +279,24 @@ impl Link {
                 "The master goes on with a history that was not asked for".to_owned(),
             ));
         };
-        // The role changes with its lock of the configuration, which a change of the lineage is a part of.
-        if self.role().generation() != generation {
-            return Err(LinkEnd::Superseded);
-        }
-        let place = Lsn(asked.offset as u64);
-        let is_news = server.replication.lineage().go_on(asked.id, id.unwrap_or(asked.id), place);
-        if is_news {
-            server.tell_history(None, &self.worker.thread);
-            self.worker.thread.publish_log();
-            // They learn the ID when they come back.
-            server.part_with_replicas(&self.worker.thread);
-            self.worker.thread.send_wakes();
-        }
-        Ok(())
+        // A promotion takes all shards, too. After it the history is this server's own, and must not get the
+        // primary's ID: both would go on with the same one.
+        let mut pause = || !server.stopping.load(Ordering::Relaxed);
+        let done = on_all_shards(&mut self.worker, &mut pause, |_, thread| {
+            if server.replica.generation() != generation {
+                return false;
+            }
+            let place = Lsn(asked.offset as u64);
+            if server.replication.lineage().go_on(asked.id, id.unwrap_or(asked.id), place) {
+                server.tell_history(None, thread);
+                // They learn the ID when they come back.
+                server.part_with_replicas(thread);
+            }
+            true
+        });
+        self.worker.thread.publish_log();
+        self.worker.thread.send_wakes();
+        if done == Ok(true) { Ok(()) } else { Err(LinkEnd::Superseded) }
     }
 
     /// Speaks with the primary up to the payload or the stream. Returns what they agreed on, and the bytes

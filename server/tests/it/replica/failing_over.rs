@@ -36,6 +36,15 @@ fn until_online(client: &mut Client, n: usize) {
     until("they are online", || online(ask(client, "INFO replication")) == n);
 }
 
+/// A primary with a replica that is online, and a client of the primary.
+fn pair() -> (Server, Server, Client) {
+    let server = serve(&[]);
+    let replica = replica_of(&server, &[]);
+    let mut client = server.connect();
+    until_online(&mut client, 1);
+    (server, replica, client)
+}
+
 #[test]
 fn a_failover_loses_no_write_and_the_other_replicas_go_on() {
     let first = serve(&["--appendonly", "yes"]);
@@ -83,10 +92,8 @@ fn a_failover_loses_no_write_and_the_other_replicas_go_on() {
 
 #[test]
 fn writes_wait_until_a_failover_is_over_and_go_on_if_it_is_given_up() {
-    let server = serve(&[]);
-    let replica = replica_of(&server, &[]);
-    let (mut client, mut writer) = (server.connect(), server.connect());
-    until_online(&mut client, 1);
+    let (server, replica, mut client) = pair();
+    let mut writer = server.connect();
     // It acknowledges nothing meanwhile.
     signal(&replica, "-STOP");
     ask(&mut client, "SET a 1");
@@ -111,10 +118,7 @@ fn writes_wait_until_a_failover_is_over_and_go_on_if_it_is_given_up() {
 
 #[test]
 fn a_target_that_does_not_take_over_ends_the_failover() {
-    let server = serve(&[]);
-    let replica = replica_of(&server, &[]);
-    let mut client = server.connect();
-    until_online(&mut client, 1);
+    let (server, replica, mut client) = pair();
     // It refuses the request, because this server does not know the password.
     assert_eq!(ask(&mut replica.connect(), "CONFIG SET requirepass secret"), "+OK");
     assert_eq!(ask(&mut client, "FAILOVER"), "+OK");
@@ -127,10 +131,7 @@ fn a_target_that_does_not_take_over_ends_the_failover() {
 
 #[test]
 fn a_failover_to_a_target_that_is_silent_can_be_called_off() {
-    let server = serve(&[]);
-    let replica = replica_of(&server, &[]);
-    let mut client = server.connect();
-    until_online(&mut client, 1);
+    let (_server, replica, mut client) = pair();
     signal(&replica, "-STOP");
     ask(&mut client, "SET a 1");
     let forced = format!("FAILOVER TO 127.0.0.1 {} FORCE TIMEOUT 1", replica.port());
@@ -160,10 +161,7 @@ fn only_a_replica_of_the_same_history_takes_over() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let server = serve(&[]);
-    let replica = replica_of(&server, &[]);
-    let mut client = server.connect();
-    until_online(&mut client, 1);
+    let (_server, replica, mut client) = pair();
     let port = replica.port();
     for (line, expected) in [
         ("FAILOVER TO 127.0.0.1 1".to_owned(), "-ERR FAILOVER target HOST and PORT is not a replica."),

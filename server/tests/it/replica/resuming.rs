@@ -254,7 +254,7 @@ fn a_replica_that_is_behind_a_killed_primary_gets_the_rest_from_its_file() {
     assert_eq!(full_copies(&first), 0);
 }
 
-/// What has happened without a stream is not passed over in silence.
+/// A history ends if another program has written, and the replica gets a copy.
 #[test]
 fn a_history_ends_where_its_writes_are_in_no_stream() {
     let mut first = Member::new(&["--appendonly", "yes"], None);

@@ -1,4 +1,4 @@
-//! What clients of a replica see.
+//! The view of a replica's clients.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! What a replica's own clients write, and what it keeps for them.
+//! Writes of a replica's own clients, and the keys that it keeps for them.
 
 use std::fs;
 
