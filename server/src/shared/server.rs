@@ -507,11 +507,15 @@ impl Server {
         }
     }
 
-    /// Whether a replica is online and has not acknowledged the whole change stream.
+    /// Whether a replica is online and has not acknowledged the whole change stream. Records that are on their
+    /// way to it count: their clients may have their replies.
     pub fn has_replica_behind(&self) -> bool {
+        let stream = self.durability.aof.stream();
+        let is_growing = stream.merged_end().0 < stream.intake().last_ticket();
         let end = self.replication_offset();
-        let is_behind =
-            |replica: &Arc<Replica>| replica.state() >= ReplicaState::MustAck && replica.acked() < end;
+        let is_behind = |replica: &Arc<Replica>| {
+            replica.state() >= ReplicaState::MustAck && (is_growing || replica.acked() < end)
+        };
         self.replication.replicas.all().iter().any(is_behind)
     }
 
