@@ -507,8 +507,8 @@ impl Server {
         }
     }
 
-    /// Whether a replica is online and has not acknowledged the whole change stream. Records that are on their
-    /// way to it count: their clients may have their replies.
+    /// Whether a replica is online and has not acknowledged the whole change stream. Records that are on
+    /// their way to it count: their clients may have their replies.
     pub fn has_replica_behind(&self) -> bool {
         let stream = self.durability.aof.stream();
         let is_growing = stream.merged_end().0 < stream.intake().last_ticket();
