@@ -90,6 +90,11 @@ impl History {
 
     /// Adds the bytes that follow.
     pub fn add(&mut self, bytes: &Bytes) {
+        if let Some(n_lost) = (bytes.len() as u64).checked_sub(self.most_bytes).filter(|&n| n > 0) {
+            // A part of them would keep the memory of all.
+            self.begin_anew(Lsn(self.end().0 + n_lost));
+            return self.add(&Bytes::copy_from_slice(&bytes[n_lost as usize..]));
+        }
         if bytes.len() >= CHUNK_BYTES {
             self.seal();
             // In parts: the history can forget the beginning of a long piece.
@@ -165,6 +170,20 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One value may be longer than all of the history.
+    #[test]
+    fn the_memory_of_a_piece_that_is_too_long_is_not_kept() {
+        let mut history = History::from(Lsn(0));
+        history.limit(100_000);
+        history.add(&Bytes::from_static(b"before"));
+        let piece = Bytes::from(vec![b'x'; 1 << 20]);
+        history.add(&piece);
+        assert!(piece.is_unique(), "the history has a copy of its end");
+        assert_eq!((history.end(), history.n_bytes()), (Lsn((1 << 20) + 6), 100_000));
+        let kept = history.since(history.first()).expect("it is kept");
+        assert_eq!(kept.iter().map(Bytes::len).sum::<usize>(), 100_000);
+    }
 
     /// Pieces of all lengths: the history always has the last bytes of everything that was added.
     #[test]
