@@ -222,8 +222,7 @@ fn followers_of_all_speeds_read_the_stream_and_little_stays_in_memory() {
         scene.disk.with(|disk| disk.dice = None);
         scene.settle();
         // Some were ahead of a spool that had got behind.
-        for at in 0..followers.len() {
-            let follower = &mut followers[at].0;
+        for (follower, _) in &mut followers {
             if scene.end() - follower.memory_from().0 > MOST_BEHIND {
                 assert!(scene.spools.relieve(follower), "seed {seed}");
                 scene.settle();
