@@ -4,7 +4,9 @@ use std::{collections::VecDeque, fmt};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::stream::Lsn;
+/// A place in the change stream: the number of bytes of its history before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(pub u64);
 
 /// The ID of a history: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]

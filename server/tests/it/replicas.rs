@@ -1,5 +1,7 @@
 //! Replicas of a Braid: copies, the change stream after them, and the commands that wait for replicas.
 
+mod spool;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -449,7 +451,8 @@ fn the_append_only_file_has_the_data_and_nothing_else_of_the_stream() {
 
 #[test]
 fn a_replica_that_does_not_read_is_closed_and_others_go_on() {
-    let server = primary(&["--client-output-buffer-limit", "replica 1mb 0 0", "--repl-backlog-size", "16kb"]);
+    let limit = ["--client-output-buffer-limit", "replica 1mb 0 0", "--repl-backlog-size", "16kb"];
+    let server = primary(&[&limit[..], &["--repl-spool", "no"]].concat());
     let mut client = server.connect();
     let (mut reader, _) = PlayedReplica::synchronize(&server);
     let (idle, _) = PlayedReplica::synchronize(&server);
@@ -665,7 +668,8 @@ fn a_copy_ends_with_the_last_replica_that_waits_for_it() {
 
 #[test]
 fn what_a_slow_replica_has_not_read_is_counted_and_evicts_no_keys() {
-    let server = primary(&["--maxmemory-policy", "allkeys-random", "--repl-backlog-size", "16384"]);
+    let options = ["--maxmemory-policy", "allkeys-random", "--repl-backlog-size", "16384"];
+    let server = primary(&[&options[..], &["--repl-spool", "no"]].concat());
     let mut client = server.connect();
     ask(&mut client, "DEBUG POPULATE 100 key 10000");
     let (_replica, _) = PlayedReplica::synchronize(&server);
