@@ -15,6 +15,7 @@ use crate::{
     replication::{
         full_copy::FullCopy, replica_link::LinkOutput, replicas::ReplicaState, spooler::most_in_memory,
     },
+    shared::server::Server,
     warning,
 };
 
@@ -32,25 +33,6 @@ impl IoThread {
         }
         connection.link = node.job.session.link.take();
         self.links.push((node.job.session.origin.slot, connection.record.id));
-    }
-
-    /// Closes the link of a replica whose command has a reply. The replica would take it for a part of the
-    /// stream.
-    #[cold]
-    pub(super) fn part_with_answered_replica(&self, connection: &mut Connection, reply: &[u8]) {
-        let record = &connection.record;
-        let command = record.last_command();
-        let name = command.map_or("<unknown>", |id| TABLE.get(id).full_name);
-        if let Some(error) = reply.strip_prefix(b"-") {
-            let line = error.split(|&byte| byte == b'\r').next().unwrap_or_default();
-            warning!(
-                "== CRITICAL == This master is sending an error to its replica: '{}' after processing the command '{name}'",
-                String::from_utf8_lossy(line)
-            );
-        }
-        let line = command::describe_client(record, &TABLE, self.server().clock.uptime_millis());
-        warning!("Replica generated a reply to command '{name}', disconnecting it: {}", line.trim_end());
-        connection.close(Closing::Now);
     }
 
     /// Begins a copy for the links of this thread that wait for it.
@@ -273,6 +255,25 @@ impl IoThread {
     pub(super) fn ask_for_acks(&mut self) {
         self.worker.thread.log_for_replicas(&[b"REPLCONF", b"GETACK", b"*"]);
     }
+}
+
+/// Closes the link of a replica whose command has a reply. The replica would take it for a part of the
+/// stream.
+#[cold]
+pub(super) fn part_with_answered_replica(connection: &mut Connection, reply: &[u8], server: &Server) {
+    let record = &connection.record;
+    let command = record.last_command();
+    let name = command.map_or("<unknown>", |id| TABLE.get(id).full_name);
+    if let Some(error) = reply.strip_prefix(b"-") {
+        let line = error.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        warning!(
+            "== CRITICAL == This master is sending an error to its replica: '{}' after processing the command '{name}'",
+            String::from_utf8_lossy(line)
+        );
+    }
+    let line = command::describe_client(record, &TABLE, server.clock.uptime_millis());
+    warning!("Replica generated a reply to command '{name}', disconnecting it: {}", line.trim_end());
+    connection.close(Closing::Now);
 }
 
 fn may_feed(connection: &Connection, reached: Ticket) -> bool {
