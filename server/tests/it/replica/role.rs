@@ -305,3 +305,26 @@ fn a_replica_that_loads_its_append_only_file_again_goes_on() {
     link.await_ack(n);
     assert_eq!(ask(&mut client, "GET a"), "\"3\"");
 }
+
+/// The removal would not be in the stream of the server that it is after a promotion, and later commands of its
+/// primary still find the key.
+#[test]
+fn watching_an_expired_key_does_not_remove_it_from_a_replica() {
+    let primary = Primary::new();
+    let (_server, mut client, mut link) = primary.replica(&[], &[]);
+    let n = link.stream("SET a 1 PXAT 1") + link.stream("SET b 1 PX 100000");
+    link.await_ack(n);
+    assert_eq!(ask(&mut client, "WATCH a"), "+OK");
+    for (line, reply) in [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "[+PONG]")] {
+        assert_eq!(ask(&mut client, line), reply, "it had expired before");
+    }
+    assert_eq!(ask(&mut client, "WATCH b"), "+OK");
+    assert_eq!(ask(&mut client, "DEBUG ADVANCE-TIME 200000"), "+OK");
+    for (line, reply) in [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "(nil-array)")] {
+        assert_eq!(ask(&mut client, line), reply, "it has expired");
+    }
+    assert_eq!(ask(&mut client, "DBSIZE"), ":2");
+    let renamed = link.stream("RENAME a c") + link.stream("APPEND b 1");
+    link.await_ack(n + renamed);
+    assert_eq!(field(&mut client, "unexpected_error_replies"), "0");
+}
