@@ -21,6 +21,8 @@ pub struct Watch {
     pub key: WatchedKey,
     /// Its stamp at that time.
     pub stamp: Stamp,
+    /// Whether it had expired by then, and was kept.
+    pub had_expired: bool,
 }
 
 /// The keys that a client watches, in the order of their WATCH. Dereferences to a slice of them.
@@ -103,7 +105,11 @@ mod tests {
             assert!(!watches.has(Db(db), &key(name)));
             let Key { bytes, routed } = key(name);
             let stamp = shards[routed.shard.index()].watch(&key(name), &std::sync::Arc::default());
-            watches.add(Watch { key: WatchedKey { db: Db(db), bytes: bytes.into(), routed }, stamp });
+            watches.add(Watch {
+                key: WatchedKey { db: Db(db), bytes: bytes.into(), routed },
+                stamp,
+                had_expired: false,
+            });
             assert!(watches.has(Db(db), &key(name)) && !watches.has(Db(1), &key(name)));
         }
         assert_eq!(watches.iter().map(|watch| &*watch.key.bytes).collect::<Vec<_>>(), [b"a", b"b", b"a"]);

@@ -75,6 +75,14 @@ pub(super) fn strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<
     });
 }
 
+/// Records BITOP, with the result if Redis 7.0 does not know the operation.
+pub(super) fn combined_strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    let is_newer = ["DIFF", "DIFF1", "ANDOR", "ONE"]
+        .iter()
+        .any(|name| words.get(1).eq_ignore_ascii_case(name.as_bytes()));
+    if is_newer { strings(call, spec, words) } else { record::add(call.session.db, words.iter()) }
+}
+
 /// Records SET with the value of each key, which keeps its deadline, or DEL.
 pub(super) fn changed_strings(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_written_key(call, spec, words, |db, shard, key| {
@@ -125,12 +133,16 @@ pub(super) fn lists(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_
     });
 }
 
-/// Records ZUNIONSTORE or ZINTERSTORE, with the result's members if AGGREGATE COUNT has computed them.
+/// Records ZUNIONSTORE or ZINTERSTORE, with the result's members if AGGREGATE COUNT has computed them, or if
+/// they may be sums of three scores and more: each server adds in an order of its own.
 pub(super) fn combined_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     // Names of keys can only be taken for the option.
     let is_word = |at, word: &[u8]| words.get(at).eq_ignore_ascii_case(word);
     let counts = (4..words.len()).any(|at| is_word(at - 1, b"AGGREGATE") && is_word(at, b"COUNT"));
-    unless_newer(call, spec, words, counts);
+    let takes = |word| (4..words.len()).any(|at| is_word(at - 1, b"AGGREGATE") && is_word(at, word));
+    let n_sources = number::parse_i64(words.get(2)).unwrap_or(0);
+    let adds = n_sources > 2 && !takes(b"MIN") && !takes(b"MAX");
+    unless_newer(call, spec, words, counts || adds);
 }
 
 /// Records GEOSEARCHSTORE, with the result's members if they are those within a polygon.

@@ -424,10 +424,14 @@ fn note_own_keys(server: &Server, session: &Session, command: &Registered, words
 pub fn note_written_keys(server: &Server, db: Db, command: &Registered, words: Words<'_>) {
     if command.has(Flags::WRITE) && server.replica.is_on() {
         let mut keys = Vec::new();
+        let spec = command.spec;
         let get = |at| words.get(at);
-        command.spec.keys.positions(words.len(), get, |at, used| {
+        spec.keys.positions(words.len(), get, |at, used| {
             if used.is_key() {
-                keys.push((db, words.get(at).into()));
+                let database_of = spec.database_of.and_then(|database_of| database_of(words, at));
+                keys.push((database_of.unwrap_or(db), words.get(at).into()));
+                // MOVE takes its key along to another database.
+                keys.extend(spec.databases.named(words).map(|db| (db, words.get(at).into())));
             }
         });
         server.replication.own_keys.add(keys);

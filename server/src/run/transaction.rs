@@ -131,7 +131,9 @@ fn watches_hold(call: &mut Call<'_, '_>) -> bool {
     let watched = std::mem::take(&mut call.session.watched);
     let hold = watched.iter().all(|watch| {
         let key = watch.key.key();
-        !call.shard_in(&key, watch.key.db).is_written_since(&watch.key, watch.stamp)
+        let shard = call.shard_in(&key, watch.key.db);
+        let has_expired = !watch.had_expired && shard.is_kept_expired(&key);
+        !has_expired && !shard.is_written_since(&watch.key, watch.stamp)
     });
     call.session.watched = watched;
     hold

@@ -371,7 +371,12 @@ impl<'w> Replay<'w> {
         command::replace_libraries(self.server, &loaded.libraries).map_err(|why| failed(path, why))?;
         loaded.tell();
         let all = self.server.engine.all_shards();
-        while self.crew.worker.with_shards(&all, |held, _| loaded.install(held)).is_none() {
+        let mut install = |held: &mut Held<'_, Job>| {
+            loaded.install(held);
+            // On a replica the shards record for its own replicas, which are not told of this.
+            record::clear();
+        };
+        while self.crew.worker.with_shards(&all, |held, _| install(held)).is_none() {
             thread::sleep(Duration::from_millis(1));
         }
         self.server.loading.note_loaded(loaded.n_keys, 0, loaded.n_modules);

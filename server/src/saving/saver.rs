@@ -37,7 +37,7 @@ use braid_journal::{
 };
 use braid_protocol::reply::Reply;
 use braid_storage::{
-    entry::{EntryBox, db::Db, time::Millis},
+    entry::{EntryBox, db::Db},
     keyspace::shard::saving::{Form, Uses},
     memory::{allocator, reclaim},
     observers::{
@@ -779,7 +779,11 @@ impl Saver {
             warning!("DEBUG LOADAOF: {why}. Exiting");
             std::process::exit(1);
         }
-        self.on_all_shards(|held, _| {
+        self.on_all_shards(|held, thread| {
+            if then == Then::LogNothing {
+                // The file does not have what came while there was none.
+                server.forget_place(thread);
+            }
             for &id in server.engine.all_shards().iter() {
                 held.shard(id).announce_contents();
             }
@@ -865,7 +869,11 @@ impl Saver {
 
     /// Replaces all data with loaded data.
     fn install(&mut self, mut loaded: Loaded) {
-        self.on_all_shards(|held, _| loaded.install(held));
+        let server = self.server;
+        self.on_all_shards(|held, thread| {
+            server.forget_place(thread);
+            loaded.install(held);
+        });
     }
 
     /// Does something with the log while no other thread holds a shard.
@@ -878,7 +886,7 @@ impl Saver {
     }
 
     /// Does something under the holds of all shards that replaces their data.
-    pub(super) fn on_all_shards(&mut self, mut work: impl FnMut(&mut Held<'_, Job>, Millis)) {
+    pub(super) fn on_all_shards(&mut self, mut work: impl FnMut(&mut Held<'_, Job>, &ThreadState)) {
         let server = self.server;
         let all = server.engine.all_shards();
         loop {
@@ -888,7 +896,7 @@ impl Saver {
                     held.shard(id).start_at(now, || server.clock.now());
                     held.shard(id).go_to(Db::default());
                 }
-                work(held, now);
+                work(held, thread);
                 // No command does this: the log begins anew from the loaded data.
                 record::clear();
                 unit::end(held, thread, now);

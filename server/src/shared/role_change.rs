@@ -1,5 +1,7 @@
 //! Changes of this server's role, and the settings that depend on it.
 
+use std::sync::Arc;
+
 use braid_journal::stream::Lsn;
 use braid_storage::{observers::record, sync::coordinator::Held};
 
@@ -70,6 +72,20 @@ impl Server {
             }
             _ => {}
         }
+    }
+
+    /// Makes a replica ask for a copy: its data is replaced by an earlier state, after which it has applied
+    /// more. All shards are held.
+    pub fn forget_place(&self, thread: &ThreadState) {
+        if !self.replica.is_on() {
+            return;
+        }
+        self.replica.set_has_history(false);
+        // The present link ends with its generation.
+        self.replica.set_primary(self.replica.primary().map(Arc::unwrap_or_clone));
+        self.tell_history(None, thread);
+        self.part_with_replicas(thread);
+        self.replica.wake_link();
     }
 
     /// Whether keys expire only when the primary says so, or not at all during a pause.

@@ -17,7 +17,9 @@ use smallvec::SmallVec;
 
 use crate::{
     catalog::{Args, Arity, CommandError, Flags, Group, KeySpec, KeyUse, Keys, KeysAt, Outcome},
-    command::{Call, CommandSpec, Look, Run, Work, arguments::each_key::for_each_key, work},
+    command::{
+        Call, CommandSpec, Log, Look, Run, Work, arguments::each_key::for_each_key, log_rewrite, work,
+    },
 };
 
 pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
@@ -79,6 +81,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(4),
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: DESTINATION_AND_SOURCES,
+        log: Log::As(log_rewrite::combined_strings),
         run: Run::Transaction(bitop),
         work: Work::pinned(work::combined_strings),
         since: "2.6.0",

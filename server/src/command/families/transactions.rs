@@ -133,9 +133,11 @@ fn watch(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'_>) -> 
         let key = args.key()?;
         if !call.session.watched.has(db, &key) {
             let written = Arc::clone(&call.session.record.is_watch_lost);
-            let stamp = call.shard_of(&key).watch(&key, &written);
+            let shard = call.shard_of(&key);
+            let stamp = shard.watch(&key, &written);
+            let had_expired = shard.is_kept_expired(&key);
             let key = WatchedKey { db, bytes: key.bytes.into(), routed: key.routed };
-            call.session.watched.add(Watch { key, stamp });
+            call.session.watched.add(Watch { key, stamp, had_expired });
         }
     }
     if args.is_empty() {

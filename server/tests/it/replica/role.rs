@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use super::played::{Primary, field, until_says, until_up, wire};
+use super::played::{Primary, field, snapshot, until_says, until_up, wire};
 use crate::support::{
     Client, Port, Server,
     crowd::{ask, tell, until},
@@ -272,4 +272,59 @@ fn a_configuration_makes_a_replica() {
     until_up(&mut client);
     assert_eq!(ask(&mut client, "GET a"), "\"1\"");
     assert_eq!(ask(&mut client, "CONFIG GET replicaof"), format!("[\"replicaof\" \"{place}\"]"));
+}
+
+/// A save and a load take time, and the primary's units come meanwhile: they would be missing.
+#[test]
+fn a_replica_that_loads_its_snapshot_again_asks_for_a_copy() {
+    let primary = Primary::new();
+    let (_server, mut client, mut link) = primary.replica(&["--appendonly", "yes"], &[("a", "1")]);
+    let n = link.stream("INCR a");
+    link.await_ack(n);
+    assert_eq!(ask(&mut client, "DEBUG RELOAD"), "+OK");
+    link.await_close();
+    let (mut link, words) = primary.greet();
+    assert_eq!(words, "PSYNC ? -1");
+    link.copy(&snapshot(&[("a", "7")]), 0);
+    until_says(&mut client, "GET a", "\"7\"");
+    let n = link.stream("INCR a");
+    link.await_ack(n);
+    assert_eq!(ask(&mut client, "GET a"), "\"8\"");
+}
+
+/// Its file has all that it has applied, so it goes on. The shards record while they load.
+#[test]
+fn a_replica_that_loads_its_append_only_file_again_goes_on() {
+    let primary = Primary::new();
+    let (_server, mut client, mut link) = primary.replica(&["--appendonly", "yes"], &[("a", "1")]);
+    let mut n = link.stream("INCR a");
+    link.await_ack(n);
+    assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+    assert_eq!(ask(&mut client, "GET a"), "\"2\"");
+    n += link.stream("INCR a");
+    link.await_ack(n);
+    assert_eq!(ask(&mut client, "GET a"), "\"3\"");
+}
+
+/// The removal would not be in the stream of the server that it is after a promotion, and later commands of its
+/// primary still find the key.
+#[test]
+fn watching_an_expired_key_does_not_remove_it_from_a_replica() {
+    let primary = Primary::new();
+    let (_server, mut client, mut link) = primary.replica(&[], &[]);
+    let n = link.stream("SET a 1 PXAT 1") + link.stream("SET b 1 PX 100000");
+    link.await_ack(n);
+    assert_eq!(ask(&mut client, "WATCH a"), "+OK");
+    for (line, reply) in [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "[+PONG]")] {
+        assert_eq!(ask(&mut client, line), reply, "it had expired before");
+    }
+    assert_eq!(ask(&mut client, "WATCH b"), "+OK");
+    assert_eq!(ask(&mut client, "DEBUG ADVANCE-TIME 200000"), "+OK");
+    for (line, reply) in [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "(nil-array)")] {
+        assert_eq!(ask(&mut client, line), reply, "it has expired");
+    }
+    assert_eq!(ask(&mut client, "DBSIZE"), ":2");
+    let renamed = link.stream("RENAME a c") + link.stream("APPEND b 1");
+    link.await_ack(n + renamed);
+    assert_eq!(field(&mut client, "unexpected_error_replies"), "0");
 }

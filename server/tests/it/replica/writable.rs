@@ -33,6 +33,20 @@ fn keys_that_clients_of_a_writable_replica_have_written_expire_there() {
     assert_eq!(ask(&mut client, "EXISTS stays of-primary"), ":1");
 }
 
+/// The keys lie in another database than the one that is selected.
+#[test]
+fn keys_that_were_moved_or_copied_to_another_database_expire_there() {
+    let primary = Primary::new();
+    let (_server, mut client, _link) = primary.replica(&WRITABLE, &[]);
+    assert_eq!(ask(&mut client, "SET moved 1 PX 200"), "+OK");
+    assert_eq!(ask(&mut client, "MOVE moved 3"), ":1");
+    assert_eq!(ask(&mut client, "SET a 1 PX 200"), "+OK");
+    assert_eq!(ask(&mut client, "COPY a copied DB 3"), ":1");
+    assert_eq!(ask(&mut client, "SELECT 3"), "+OK");
+    until_says(&mut client, "DBSIZE", ":0");
+    until("nothing is tracked", || field(&mut client, "slave_expires_tracked_keys") == "0");
+}
+
 #[test]
 fn scripts_on_a_writable_replica_need_no_replicas_of_its_own() {
     let primary = Primary::new();

@@ -18,15 +18,15 @@ use crate::{
         stamps::Stamp,
         waiters::{Awaits, Holds, Reach, Ticket, Turns, Waiter, Waiters},
     },
-    types::{list::ListRef, stream::StreamRef},
+    types::{kinds::has_expired, list::ListRef, stream::StreamRef},
 };
 
 impl Shard {
     /// Begins to watch a key for a client, whose flag is set when the key is written. An expired key is
-    /// removed first, so that its later removal is no change.
+    /// removed first unless expired keys are kept, so that its later removal is no change.
     pub fn watch(&mut self, key: &Key<'_>, written: &Arc<AtomicBool>) -> Stamp {
         self.remove_if_expired(key);
-        self.remove_expired_fields(key);
+        self.expire_fields_of(key);
         let stamp = self.ledger.stamps.watch(self.db, key.bytes, written);
         self.ledger.watches_changed();
         stamp
@@ -42,8 +42,15 @@ impl Shard {
     /// stamp.
     pub fn is_written_since(&mut self, key: &WatchedKey, stamp: Stamp) -> bool {
         self.remove_if_expired(&key.key());
-        self.remove_expired_fields(&key.key());
+        self.expire_fields_of(&key.key());
         self.ledger.stamps.of(key) != stamp
+    }
+
+    /// Whether a key has expired, and is kept.
+    pub fn is_kept_expired(&self, key: &Key<'_>) -> bool {
+        let table = self.tables.get(self.db);
+        let entry = table.and_then(|table| table.find(key.bytes, key.routed.place));
+        entry.is_some_and(|entry| has_expired(entry, self.now))
     }
 
     /// The watched keys that exist in any of these databases, under each of them. When those are flushed or
@@ -163,10 +170,12 @@ impl Shard {
     }
 
     /// Calls `look` with the state of a key of the command's database, for the nodes that wait for it.
-    /// Removes an expired key first.
+    /// An expired key does not count.
     fn with_holds<R>(&mut self, key: &Key<'_>, look: impl FnOnce(&Waiters, &Holds<'_>, Db) -> R) -> R {
         self.remove_if_expired(key);
+        let now = self.now;
         let entry = self.tables.get(self.db).and_then(|table| table.find(key.bytes, key.routed.place));
+        let entry = entry.filter(|entry| !has_expired(*entry, now));
         let stream =
             entry.and_then(|entry| StreamRef::of(entry, self.now).ok()).map(|stream| stream.stream());
         let list = entry.and_then(|entry| ListRef::of(entry, self.now).ok());
@@ -182,8 +191,9 @@ impl Shard {
         look(&self.ledger.waiters, &holds, self.db)
     }
 
+    /// Removes an expired key, unless these are kept: a replica's clients must not change its data.
     fn remove_if_expired(&mut self, key: &Key<'_>) {
-        let _: Option<EntryRef<'_>> = self.peek(key);
+        let _: Option<EntryRef<'_>> = self.inspect(key);
     }
 
     /// The nodes that wait for a key in any database and write a further one when they are served. In each
