@@ -276,6 +276,12 @@ pub(super) fn part_with_answered_replica(connection: &mut Connection, reply: &[u
     connection.close(Closing::Now);
 }
 
+/// Whether the last command of a replica's connection is the one that has made it such, and has a reply.
+pub(super) fn has_just_begun(connection: &Connection) -> bool {
+    let command = connection.record.last_command();
+    command.is_some_and(|id| matches!(TABLE.get(id).full_name, "psync" | "sync"))
+}
+
 fn may_feed(connection: &Connection, reached: Ticket) -> bool {
     !connection.is_closing()
         && connection.writable

@@ -178,7 +178,7 @@ impl IoThread {
         connection.state.give_back(node);
         connection.n_under_way = 0;
         redeem(connection, self.worker.thread.server());
-        if connection.link.is_some() && !replies.is_empty() {
+        if connection.link.is_some() && !replies.is_empty() && !replica_links::has_just_begun(connection) {
             replica_links::part_with_answered_replica(connection, &replies, self.worker.thread.server());
             replies.clear();
         }
