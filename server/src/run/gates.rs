@@ -4,13 +4,14 @@
 
 use std::hint::cold_path;
 
+use braid_protocol::number;
 use braid_storage::{
     entry::{db::Db, time::Millis},
     sync::coordinator::Held,
 };
 
 use crate::{
-    catalog::{CommandError, Denial, Flags, Words, shown},
+    catalog::{CommandError, Databases, Denial, Flags, Words, shown},
     client::{node::Job, record::Listens, session::Session},
     command::{self, Found, Registered},
     run::{command_lookup, script_prediction},
@@ -431,11 +432,19 @@ pub fn note_written_keys(server: &Server, db: Db, command: &Registered, words: W
                 let database_of = spec.database_of.and_then(|database_of| database_of(words, at));
                 keys.push((database_of.unwrap_or(db), words.get(at).into()));
                 // MOVE takes its key along to another database.
-                keys.extend(spec.databases.named(words).map(|db| (db, words.get(at).into())));
+                keys.extend(named_databases(spec.databases, words).map(|db| (db, words.get(at).into())));
             }
         });
         server.replication.own_keys.add(keys);
     }
+}
+
+/// Returns the databases whose numbers are words of a command, if these stand at fixed positions.
+fn named_databases(databases: Databases, words: Words<'_>) -> impl Iterator<Item = Db> {
+    let places = if let Databases::Words(places) = databases { places } else { &[] };
+    let numbers = places.iter().filter(move |&&at| at < words.len());
+    let numbers = numbers.filter_map(move |&at| number::parse_i64(words.get(at)));
+    numbers.filter_map(|number| number.try_into().ok()).map(Db)
 }
 
 /// Checks an admission again that preceded the loading of the append-only file. EXEC must end its
