@@ -306,8 +306,8 @@ fn a_replica_that_loads_its_append_only_file_again_goes_on() {
     assert_eq!(ask(&mut client, "GET a"), "\"3\"");
 }
 
-/// The removal would not be in the stream of the server that it is after a promotion, and later commands of its
-/// primary still find the key.
+/// The removal would not be in the stream after a promotion, and later commands of the primary still find the
+/// key.
 #[test]
 fn watching_an_expired_key_does_not_remove_it_from_a_replica() {
     let primary = Primary::new();
