@@ -9,11 +9,14 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use rustix::{
-    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fcntl_setfl, flock},
+    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, fcntl_setfl, flock, statvfs},
     io::Errno,
 };
 
@@ -101,6 +104,66 @@ pub trait DiskFile: Clone + Send {
     /// Releases the lock that tells other servers that this process writes the file. Clones lose it, too: one
     /// may be in a sync that began before the file was closed.
     fn release(&self) {}
+}
+
+/// The disk of a spool, which has files without a name.
+pub trait SpoolDisk: Send {
+    /// Creates an empty file that vanishes when it is closed, whatever happens to the process.
+    ///
+    /// # Errors
+    /// The system's error. The same holds for the methods below.
+    fn create(&mut self) -> io::Result<Arc<dyn SpoolFile>>;
+
+    /// The space on the disk.
+    ///
+    /// # Errors
+    /// See [`SpoolDisk::create`].
+    fn room(&self) -> io::Result<DiskRoom>;
+}
+
+/// A file of a [`SpoolDisk`].
+pub trait SpoolFile: Send + Sync {
+    /// Writes at an offset, in bytes.
+    ///
+    /// # Errors
+    /// The system's error. Any part of the bytes may have been written then.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    /// Reads bytes at an offset. All of them must be there.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()>;
+}
+
+/// The space on a disk, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskRoom {
+    /// The space that this process may still fill.
+    pub free_bytes: u64,
+    /// All of it.
+    pub all_bytes: u64,
+}
+
+/// Creates a file that vanishes when it is closed, whatever happens to the process.
+///
+/// # Errors
+/// The system's error.
+pub fn create_nameless(folder: &Path) -> io::Result<File> {
+    static N_FILES: AtomicUsize = AtomicUsize::new(0);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.clone().custom_flags(OFlags::TMPFILE.bits() as i32).open(folder) {
+        Ok(file) => return Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+        // The file system does not know such files.
+        Err(_) => {}
+    }
+    let nth = N_FILES.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("temp-nameless-{}-{nth}", std::process::id()));
+    let file = options.create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Opens a regular file for reading.
@@ -304,5 +367,27 @@ impl DiskFile for Arc<File> {
     fn release(&self) {
         // A file without a lock stays without one.
         let _ = flock(&**self, FlockOperation::Unlock);
+    }
+}
+
+impl SpoolDisk for Folder {
+    fn create(&mut self) -> io::Result<Arc<dyn SpoolFile>> {
+        Ok(Arc::new(create_nameless(&self.path)?))
+    }
+
+    fn room(&self) -> io::Result<DiskRoom> {
+        let known = statvfs(&self.path)?;
+        let bytes = |n_blocks: u64| n_blocks.saturating_mul(known.f_frsize);
+        Ok(DiskRoom { free_bytes: bytes(known.f_bavail), all_bytes: bytes(known.f_blocks) })
+    }
+}
+
+impl SpoolFile for File {
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_exact_at(bytes, at)
     }
 }

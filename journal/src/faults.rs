@@ -17,7 +17,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::disk::{Disk, DiskFile, Folder};
+use crate::disk::{Disk, DiskFile, DiskRoom, Folder, SpoolDisk, SpoolFile};
 
 /// An operation that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,5 +230,28 @@ impl<F: DiskFile> DiskFile for Faulty<F> {
 
     fn release(&self) {
         self.of.release();
+    }
+}
+
+impl<D: SpoolDisk> SpoolDisk for Faulty<D> {
+    fn create(&mut self) -> io::Result<Arc<dyn SpoolFile>> {
+        self.faults.check(Operation::Create)?;
+        let file = self.of.create()?;
+        Ok(Arc::new(self.file(file)))
+    }
+
+    fn room(&self) -> io::Result<DiskRoom> {
+        self.of.room()
+    }
+}
+
+impl SpoolFile for Faulty<Arc<dyn SpoolFile>> {
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.faults.check(Operation::Write)?;
+        self.of.write_at(bytes, at)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.of.read_at(bytes, at)
     }
 }

@@ -1,17 +1,18 @@
 //! A follower: a consumer of the change stream that sends it elsewhere, such as to a replica.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io};
 
 use bytes::Bytes;
 
 use crate::{
     intake::Ticket,
+    spool::SpoolReader,
     stream::{Cursor, Lsn, PieceKind},
 };
 
-/// The place of a follower in the stream, and what it reads before that.
+/// A place among the pieces of the stream, which are kept in memory from there on.
 #[derive(Clone, Debug)]
-pub struct Follower {
+pub struct Pieces {
     /// The bytes of the history that it has not read.
     before: VecDeque<Bytes>,
     /// The last ticket of those.
@@ -19,8 +20,75 @@ pub struct Follower {
     cursor: Cursor,
     /// The place up to which it has read.
     lsn: Lsn,
+}
+
+impl Pieces {
+    /// The place up to which it has read.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// The number of jumps of the stream before.
+    pub fn n_jumps(&self) -> u64 {
+        self.cursor.n_jumps()
+    }
+
+    /// See [`Follower::has_more`].
+    pub fn has_more(&self, reached: Ticket) -> bool {
+        self.next_bytes(reached).is_some()
+    }
+
+    /// The number of bytes that [`take`](Self::take) takes.
+    pub fn next_bytes(&self, reached: Ticket) -> Option<usize> {
+        match self.before.front() {
+            Some(bytes) => (self.before_last <= reached).then_some(bytes.len()),
+            None => {
+                let piece = self.cursor.peek()?;
+                (piece.last <= reached && !piece.is_jump()).then_some(piece.bytes.len())
+            }
+        }
+    }
+
+    /// See [`Follower::take`].
+    pub fn take(&mut self, reached: Ticket) -> Option<Bytes> {
+        if !self.has_more(reached) {
+            return None;
+        }
+        let bytes = match self.before.pop_front() {
+            Some(bytes) => bytes,
+            None => {
+                let bytes = self.cursor.peek()?.bytes.clone();
+                self.cursor.pass();
+                bytes
+            }
+        };
+        self.lsn.0 += bytes.len() as u64;
+        Some(bytes)
+    }
+}
+
+/// The place of a follower in the stream, and what it reads before that.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    source: FollowerSource,
     /// See [`Follower::db`].
     db: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum FollowerSource {
+    Pieces(Pieces),
+    Spool(SpoolReader),
+}
+
+/// Bytes that a follower has read.
+#[derive(Debug)]
+pub enum Taken {
+    /// Whole pieces of the stream.
+    Piece(Bytes),
+    /// A part of the stream that begins and ends anywhere, and what was found in the pieces that it touches.
+    /// See [`Inspect`](crate::spool::Inspect).
+    Part(Bytes, Option<&'static str>),
 }
 
 impl Follower {
@@ -28,7 +96,12 @@ impl Follower {
     pub fn resumed(before: VecDeque<Bytes>, before_last: Ticket, cursor: Cursor) -> Self {
         let n_before: usize = before.iter().map(Bytes::len).sum();
         let lsn = Lsn(cursor.lsn().0 - n_before as u64);
-        Self { before, before_last, cursor, lsn, db: None }
+        Self { source: FollowerSource::Pieces(Pieces { before, before_last, cursor, lsn }), db: None }
+    }
+
+    /// A follower at a place in a spool.
+    pub fn in_spool(reader: SpoolReader) -> Self {
+        Self { source: FollowerSource::Spool(reader), db: None }
     }
 
     /// Looks for a mark after a cursor. Returns the follower that begins there, or the cursor if the mark is
@@ -50,9 +123,34 @@ impl Follower {
         Err(cursor)
     }
 
+    /// Its place among the pieces, unless it reads a spool.
+    pub fn pieces(&self) -> Option<&Pieces> {
+        match &self.source {
+            FollowerSource::Pieces(pieces) => Some(pieces),
+            FollowerSource::Spool(_) => None,
+        }
+    }
+
+    /// Reads a spool from now on, at the same place.
+    pub(crate) fn move_to(&mut self, reader: SpoolReader) {
+        debug_assert_eq!(self.lsn(), reader.lsn());
+        self.source = FollowerSource::Spool(reader);
+    }
+
     /// The place up to which it has read.
     pub fn lsn(&self) -> Lsn {
-        self.lsn
+        match &self.source {
+            FollowerSource::Pieces(pieces) => pieces.lsn(),
+            FollowerSource::Spool(reader) => reader.lsn(),
+        }
+    }
+
+    /// The place from which on the stream is kept in memory for it.
+    pub fn memory_from(&self) -> Lsn {
+        match &self.source {
+            FollowerSource::Pieces(pieces) => pieces.lsn(),
+            FollowerSource::Spool(reader) => reader.memory_from(),
+        }
     }
 
     /// The database that is selected where it began at a mark, if the stream does not say so after that.
@@ -63,27 +161,35 @@ impl Follower {
     /// Whether there is something to read whose tickets are [`reached`](Self::take). There is nothing any
     /// more once all data was replaced.
     pub fn has_more(&self, reached: Ticket) -> bool {
-        match self.before.front() {
-            Some(_) => self.before_last <= reached,
-            None => self.cursor.peek().is_some_and(|piece| piece.last <= reached && !piece.is_jump()),
+        match &self.source {
+            FollowerSource::Pieces(pieces) => pieces.has_more(reached),
+            FollowerSource::Spool(reader) => reader.has_more(reached),
         }
     }
 
     /// Reads the next bytes, if their tickets are not after `reached`. They may be empty.
-    pub fn take(&mut self, reached: Ticket) -> Option<Bytes> {
-        if !self.has_more(reached) {
-            return None;
-        }
-        let bytes = match self.before.pop_front() {
-            Some(bytes) => bytes,
-            None => {
-                let bytes = self.cursor.peek()?.bytes.clone();
-                self.cursor.pass();
-                bytes
+    ///
+    /// # Errors
+    /// Those of a spool's disk.
+    pub fn take(&mut self, reached: Ticket) -> io::Result<Option<Taken>> {
+        self.leave_spool();
+        match &mut self.source {
+            FollowerSource::Pieces(pieces) => Ok(pieces.take(reached).map(Taken::Piece)),
+            FollowerSource::Spool(reader) => {
+                let (bytes, found) = reader.read()?;
+                self.leave_spool();
+                Ok(Some(Taken::Part(bytes, found)))
             }
-        };
-        self.lsn.0 += bytes.len() as u64;
-        Some(bytes)
+        }
+    }
+
+    /// Reads pieces again, if it has read all of its spool.
+    fn leave_spool(&mut self) {
+        if let FollowerSource::Spool(reader) = &self.source
+            && let Some(pieces) = reader.successor()
+        {
+            self.source = FollowerSource::Pieces(pieces);
+        }
     }
 }
 
@@ -110,7 +216,8 @@ mod tests {
 
     fn read_all(follower: &mut Follower, reached: Ticket) -> String {
         let mut text = String::new();
-        while let Some(bytes) = follower.take(reached) {
+        while let Some(taken) = follower.take(reached).expect("it reads no disk") {
+            let Taken::Piece(bytes) = taken else { panic!("it reads no spool") };
             text.push_str(std::str::from_utf8(&bytes).expect("it is text"));
         }
         text
@@ -153,7 +260,7 @@ mod tests {
         let last = add(&stream, &mut writer, Kind::ForFollowers, "ping ");
         let mut again = stream.resume(left_at).expect("it is kept");
         assert_eq!(again.lsn(), left_at);
-        assert!(again.take(last - 1).is_none(), "some of it may not leave yet");
+        assert!(again.take(last - 1).expect("it reads no disk").is_none(), "some of it may not leave yet");
         let next = add(&stream, &mut writer, UNIT, "three");
         assert_eq!(read_all(&mut again, last), "two ping ");
         assert_eq!(read_all(&mut again, next), "three");

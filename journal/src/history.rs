@@ -2,9 +2,11 @@
 
 use std::{collections::VecDeque, fmt};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
-use crate::stream::Lsn;
+/// A place in the change stream: the number of bytes of its history before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(pub u64);
 
 /// The ID of a history: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +59,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 pub struct History {
     /// The place of its first byte.
     first: u64,
-    /// The chunks, oldest first.
+    /// The chunks, oldest first. Each is whole pieces, or the end of a long one.
     chunks: VecDeque<Bytes>,
     /// The last bytes, which still grow.
     open: BytesMut,
@@ -90,11 +92,14 @@ impl History {
 
     /// Adds the bytes that follow.
     pub fn add(&mut self, bytes: &Bytes) {
+        if let Some(n_lost) = (bytes.len() as u64).checked_sub(self.most_bytes).filter(|&n| n > 0) {
+            // A part of them would keep the memory of all.
+            self.begin_anew(Lsn(self.end().0 + n_lost));
+            return self.add(&Bytes::copy_from_slice(&bytes[n_lost as usize..]));
+        }
         if bytes.len() >= CHUNK_BYTES {
             self.seal();
-            // In parts: the history can forget the beginning of a long piece.
-            let parts = (0..bytes.len()).step_by(CHUNK_BYTES);
-            self.chunks.extend(parts.map(|at| bytes.slice(at..bytes.len().min(at + CHUNK_BYTES))));
+            self.chunks.push_back(bytes.clone());
         } else {
             if self.open.len() + bytes.len() > CHUNK_BYTES {
                 self.seal();
@@ -129,7 +134,8 @@ impl History {
         self.n_bytes
     }
 
-    /// The bytes from a place on, unless it does not have all of them.
+    /// The bytes from a place on, unless it does not have all of them. If a unit begins at the place, one
+    /// begins in each part.
     pub fn since(&self, from: Lsn) -> Option<VecDeque<Bytes>> {
         let mut n_skipped = from.0.checked_sub(self.first).filter(|&n| n <= self.n_bytes)?;
         let open = Bytes::copy_from_slice(&self.open);
@@ -152,12 +158,18 @@ impl History {
     }
 
     fn trim(&mut self) {
-        while let Some(oldest) = self.chunks.front()
-            && self.n_bytes - oldest.len() as u64 >= self.most_bytes
-        {
-            self.first += oldest.len() as u64;
-            self.n_bytes -= oldest.len() as u64;
-            self.chunks.pop_front();
+        while let Some(oldest) = self.chunks.front_mut() {
+            // A long piece is forgotten in parts.
+            let n = oldest.len().min(CHUNK_BYTES);
+            if self.n_bytes - (n as u64) < self.most_bytes {
+                return;
+            }
+            oldest.advance(n);
+            self.first += n as u64;
+            self.n_bytes -= n as u64;
+            if oldest.is_empty() {
+                self.chunks.pop_front();
+            }
         }
     }
 }
@@ -165,6 +177,35 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One value may be longer than all of the history.
+    #[test]
+    fn the_memory_of_a_piece_that_is_too_long_is_not_kept() {
+        let mut history = History::from(Lsn(0));
+        history.limit(100_000);
+        history.add(&Bytes::from_static(b"before"));
+        let piece = Bytes::from(vec![b'x'; 1 << 20]);
+        history.add(&piece);
+        assert!(piece.is_unique(), "the history has a copy of its end");
+        assert_eq!((history.end(), history.n_bytes()), (Lsn((1 << 20) + 6), 100_000));
+        let kept = history.since(history.first()).expect("it is kept");
+        assert_eq!(kept.iter().map(Bytes::len).sum::<usize>(), 100_000);
+    }
+
+    /// Whoever looks for a command in the parts finds it.
+    #[test]
+    fn pieces_stay_whole() {
+        let mut history = History::from(Lsn(0));
+        let long = Bytes::from(vec![b'x'; 5 * CHUNK_BYTES]);
+        for piece in [Bytes::from_static(b"short"), long.clone(), long, Bytes::from_static(b"end")] {
+            history.add(&piece);
+        }
+        let lengths = |from| -> Vec<_> {
+            history.since(Lsn(from)).expect("it is kept").iter().map(Bytes::len).collect()
+        };
+        assert_eq!(lengths(0), [5, 5 * CHUNK_BYTES, 5 * CHUNK_BYTES, 3]);
+        assert_eq!(lengths(5 + 5 * CHUNK_BYTES as u64), [5 * CHUNK_BYTES, 3]);
+    }
 
     /// Pieces of all lengths: the history always has the last bytes of everything that was added.
     #[test]

@@ -18,5 +18,6 @@ pub mod manifest;
 pub mod reader;
 #[cfg(test)]
 mod simulated;
+pub mod spool;
 pub mod store;
 pub mod stream;

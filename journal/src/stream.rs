@@ -35,6 +35,8 @@ use crate::{
     intake::{Apart, ApartRecord, Intake, Kind, Merged, Pen, Sink, Ticket, Writer},
 };
 
+pub use crate::history::Lsn;
+
 /// The most records of a piece.
 const PIECE_RECORDS: usize = 16 << 10;
 
@@ -43,10 +45,6 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// The room that is allocated for pieces at a time, in bytes. Short pieces share one.
 const ROOM_BYTES: usize = 16 << 10;
-
-/// A place in the change stream: the number of bytes of its history before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lsn(pub u64);
 
 /// A change of the history to which the stream belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +185,8 @@ pub struct Cursor {
     at: Arc<Link>,
     lsn: Lsn,
     allocated_bytes: u64,
+    /// See [`Cursor::n_jumps`].
+    n_jumps: u64,
     /// Counts the subscribers.
     _subscribed: Option<Arc<()>>,
 }
@@ -206,6 +206,7 @@ impl Cursor {
     pub fn pass(&mut self) {
         let Some((piece, after)) = self.at.next.get() else { return };
         (self.lsn, self.allocated_bytes) = (piece.end(), piece.allocated_bytes);
+        self.n_jumps += u64::from(piece.is_jump());
         let after = Arc::clone(after);
         self.at = after;
     }
@@ -213,6 +214,11 @@ impl Cursor {
     /// The place in the stream.
     pub fn lsn(&self) -> Lsn {
         self.lsn
+    }
+
+    /// The number of jumps of the stream before. Places are comparable only if it is the same.
+    pub fn n_jumps(&self) -> u64 {
+        self.n_jumps
     }
 }
 
@@ -238,6 +244,8 @@ struct Published {
     end: AtomicU64,
     /// The selected database, or [`NO_DB`].
     db: AtomicU32,
+    /// The number of jumps.
+    n_jumps: AtomicU64,
     /// The place of the history's first byte, and its length. It is kept if the length is not this.
     history: [AtomicU64; 2],
 }
@@ -279,6 +287,7 @@ impl Merger {
             at: Arc::clone(&self.tail),
             lsn: self.lsn,
             allocated_bytes: self.allocated_bytes,
+            n_jumps: self.published.n_jumps.load(Ordering::Relaxed),
             _subscribed: None,
         }
     }
@@ -426,6 +435,7 @@ impl Merger {
         let mut db = self.pen.db();
         if let Some((to, selected)) = turn.jump {
             self.lsn = to;
+            self.published.n_jumps.fetch_add(1, Ordering::Relaxed);
             db = Some(selected);
             if let Some(history) = &mut self.history {
                 history.begin_anew(to);
@@ -624,6 +634,11 @@ impl<C> ChangeStream<C> {
         // Acquire pairs with the Release of `Merger::push`.
         let merged = self.published.merged.load(Ordering::Acquire);
         (merged, Lsn(self.published.end.load(Ordering::Relaxed)))
+    }
+
+    /// The number of jumps of the stream at about this moment.
+    pub fn n_jumps(&self) -> u64 {
+        self.published.n_jumps.load(Ordering::Relaxed)
     }
 
     /// The database that the stream has selected at about its end, if it is known.

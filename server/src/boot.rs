@@ -57,6 +57,7 @@ use crate::{
     replication::{
         Replication,
         replica::{link::run_link, role::ReplicaRole},
+        spooler::run_spooler,
         turns::ResumePoint,
     },
     saving::{FoundAof, Then, replay, run_logger, run_saver},
@@ -169,7 +170,8 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
             log_ready(&kinds);
         }
     }
-    let link_parker = parkers.pop().expect("the last one is the link's");
+    let spool_parker = parkers.pop().expect("the last one is the spool's");
+    let link_parker = parkers.pop().expect("the one before is the link's");
     let log_parker = parkers.pop().expect("the one before is the log's");
     // This precedes the first client, which could see the previous title or set its own.
     server.show_title();
@@ -187,6 +189,7 @@ pub fn serve(mut config: Config, mut process: Process) -> Result<(), String> {
     let saver = server.threads.len() - 1;
     threads.push(spawn_aside(server, "saver".to_owned(), move || run_saver(server, saver, saver_poll))?);
     threads.push(spawn_aside(server, "log".to_owned(), move || run_logger(server, &log_parker))?);
+    threads.push(spawn_aside(server, "spool".to_owned(), move || run_spooler(server, &spool_parker))?);
     let link = saver - 1;
     threads.push(spawn_aside(server, "link".to_owned(), move || run_link(server, link, &link_parker))?);
     begin_to_serve(server, io_threads, &mut threads)?;
@@ -714,7 +717,7 @@ pub fn build(
     let command_log = CommandLog::new(peers.len());
     let hot_keys = HotKeys::new(peers.len());
     let clock = Clock::start();
-    let (log_parker, link_parker) = (Parker::new(), Parker::new());
+    let (log_parker, link_parker, spool_parker) = (Parker::new(), Parker::new(), Parker::new());
     let replica = ReplicaRole::new(&config, link_parker.unparker().clone());
     let latency_monitor = Arc::new(LatencyMonitor::default());
     let durability =
@@ -740,6 +743,7 @@ pub fn build(
         spread: Spread::new(config.io_threads),
         threads: peers.into_boxed_slice(),
         heavy: parkers.iter().map(|parker| parker.unparker().clone()).collect(),
+        spooler: spool_parker.unparker().clone(),
         config: ArcSwap::from_pointee(config),
         config_changes: AtomicU64::new(0),
         config_writer: Mutex::new(()),
@@ -775,5 +779,6 @@ pub fn build(
     }
     parkers.push(log_parker);
     parkers.push(link_parker);
+    parkers.push(spool_parker);
     Ok((server, polls, parkers))
 }

@@ -573,6 +573,12 @@ directives! {
     integer("repl-backlog-ttl", 0, LONG, "3600") =>
         /// Time without replicas after which nothing is kept for them; 0 sets none.
         live repl_backlog_ttl: Duration = seconds;
+    yes_no("repl-spool", "yes") =>
+        /// Whether the change stream goes to files for slow replicas.
+        live repl_spool: bool = Value::yes;
+    memory("repl-spool-max", 0, LONG, "0") =>
+        /// The most bytes of these files; 0 leaves a part of the disk free.
+        live repl_spool_max: u64 = Value::number;
     yes_no("dual-channel-replication-enabled", "no").idle(ONE_CHANNEL);
     memory("replica-full-sync-buffer-limit", 0, LONG, "0").idle(ONE_CHANNEL);
     yes_no("repl-rdb-channel", "no").hidden().idle(ONE_CHANNEL);

@@ -400,7 +400,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_primary_that_is_none_may_be_one_word() {
+    fn the_primary_may_be_one_word() {
+        let one = load("replicaof \"127.0.0.1 6379\"\n").unwrap();
+        assert_eq!(one.replicaof, load("replicaof 127.0.0.1 6379\n").unwrap().replicaof);
+        assert!(one.replicaof.is_some());
         assert!(load("replicaof \"no one\"\nslaveof NO ONE\n").unwrap().check_at_start().is_ok());
         assert!(load("replicaof none\n").unwrap_err().ends_with("wrong number of arguments"));
     }

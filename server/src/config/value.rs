@@ -190,6 +190,7 @@ impl Kind {
                 | Kind::OutputLimits
                 | Kind::OomScores
                 | Kind::Percentiles
+                | Kind::Primary
         )
     }
 
@@ -500,17 +501,7 @@ fn percentiles(words: &[&[u8]]) -> Result<Value, Reason> {
 }
 
 fn primary(words: &[&[u8]]) -> Result<Value, Reason> {
-    let split: Vec<&[u8]>;
-    let &[host, port] = (match words {
-        // As in Redis, `"no one"` may be one word.
-        [only] if only.eq_ignore_ascii_case(b"no one") => {
-            split = only.split(|&byte| byte == b' ').collect();
-            &split[..]
-        }
-        _ => words,
-    }) else {
-        return Err(Reason::WordCount);
-    };
+    let &[host, port] = words else { return Err(Reason::WordCount) };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         return Ok(Value::Primary(None));
     }
@@ -816,7 +807,8 @@ mod tests {
         assert_eq!(parse(&[b"a", b"1"]), Ok(Value::Primary(Some((b"a".to_vec(), 1)))));
         assert_eq!(parse(&[b"NO", b"one"]), Ok(Value::Primary(None)));
         assert_eq!(parse(&[b"a", b"99999"]), Err(Reason::Rule("Invalid master port")));
-        assert_eq!(parse(&[b"a 1"]), Err(Reason::WordCount));
+        assert_eq!(parse(&[b"a 1"]), parse(&[b"a", b"1"]), "one word of both");
+        assert_eq!(parse(&[b"a 1 2"]), Err(Reason::WordCount));
     }
 
     #[test]

@@ -260,6 +260,11 @@ pub const STREAM: &[Metric] = &[
         "redis_repl_backlog_history_bytes",
         "Bytes of the change stream that are kept for replicas.",
     ),
+    figure("repl_spool_bytes", |now| now.server.replication.spools.n_bytes().into()).shown(
+        Gauge,
+        "braid_repl_spool_bytes",
+        "Bytes of the change stream that are in files, for slow replicas.",
+    ),
 ];
 
 /// A figure that only a replica has.

@@ -4,15 +4,17 @@
 //! has no name any more.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{self, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
+
+use braid_journal::disk::create_nameless;
 
 /// The bytes that stay in memory if there are no more.
 const MEMORY_BYTES: usize = 8 << 20;
@@ -67,7 +69,7 @@ impl CopyPayload {
         if let Place::Memory(memory) = &stored.place
             && memory.len() + bytes.len() > MEMORY_BYTES
         {
-            let mut file = file_without_name(&self.folder)?;
+            let mut file = create_nameless(&self.folder)?;
             file.write_all(memory)?;
             stored.place = Place::File(Arc::new(file));
         }
@@ -120,18 +122,10 @@ impl CopyPayload {
     }
 }
 
-/// Creates a file that vanishes when it is closed, whatever happens to the server.
-fn file_without_name(folder: &Path) -> io::Result<File> {
-    static N_FILES: AtomicUsize = AtomicUsize::new(0);
-    let nth = N_FILES.fetch_add(1, Ordering::Relaxed);
-    let path = folder.join(format!("temp-copy-{}-{nth}", std::process::id()));
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-    fs::remove_file(&path)?;
-    Ok(file)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

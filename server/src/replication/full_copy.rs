@@ -1,7 +1,7 @@
 //! A full copy for one or more replicas: a snapshot of one moment, and the place of that moment in the
 //! stream.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_journal::follower::Follower;
 
@@ -26,8 +26,23 @@ pub struct FullCopy {
     pub is_marked: bool,
     /// The snapshot.
     pub payload: CopyPayload,
-    /// The stream after it.
-    pub start: Follower,
+    /// The place of the stream after it, which does not change.
+    pub start: CopyStart,
+}
+
+/// The place in the stream after a full copy.
+pub struct CopyStart(Mutex<Follower>);
+
+impl CopyStart {
+    /// The place of a follower.
+    pub fn at(follower: Follower) -> Self {
+        Self(Mutex::new(follower))
+    }
+
+    /// The follower at the place. It may move to a spool, as the stream grows.
+    pub fn follower(&self) -> MutexGuard<'_, Follower> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
 impl FullCopy {

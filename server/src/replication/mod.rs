@@ -5,6 +5,7 @@
 //!         otherwise: the link waits for a full copy
 //! saver   marks the stream at a cut and writes the snapshot of that moment to a `CopyPayload`, for all links that wait
 //! link    belongs to a connection: sends the payload, and then what the change stream has after the mark
+//! spooler writes what slow links have still to send to files, and frees it from memory
 //! ```
 
 pub mod copy_payload;
@@ -15,12 +16,15 @@ pub mod own_keys;
 pub mod replica;
 pub mod replica_link;
 pub mod replicas;
+pub mod spooler;
 pub mod turns;
 
 use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU64},
 };
+
+use braid_journal::spool::Spools;
 
 use self::{failover::Failover, lineage::Lineage, own_keys::OwnKeys, replicas::Replicas};
 
@@ -29,6 +33,8 @@ pub struct Replication {
     lineage: Mutex<Lineage>,
     /// The replicas.
     pub replicas: Replicas,
+    /// The part of the change stream that is in files, for slow replicas.
+    pub spools: Spools,
     /// The failover under way.
     pub failover: Failover,
     /// The keys that clients have written while this server is a replica.
@@ -49,6 +55,7 @@ impl Replication {
         Self {
             lineage: Mutex::new(Lineage::default()),
             replicas: Replicas::default(),
+            spools: Spools::default(),
             failover: Failover::default(),
             own_keys: OwnKeys::default(),
             n_full: AtomicU64::new(0),

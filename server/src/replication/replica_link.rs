@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use braid_journal::{
-    follower::Follower,
+    follower::{Follower, Taken},
     intake::Ticket,
+    spool::Spools,
     stream::{ChangeStream, Lsn},
 };
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use super::{
     full_copy::FullCopy,
     replicas::{Replica, ReplicaState},
 };
+use crate::warning;
 
 /// The bytes of a copy that are read at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -28,6 +30,8 @@ pub struct ReplicaLink {
     is_old: bool,
     /// Whether it knows deadlines of fields.
     knows_field_deadlines: bool,
+    /// The bytes that were kept in memory for it at the last [`may_wait`](Self::may_wait).
+    bytes_behind: u64,
 }
 
 enum LinkSource {
@@ -70,26 +74,68 @@ pub enum LinkOutput {
 impl ReplicaLink {
     /// A link whose replica waits for a full copy.
     pub fn awaiting_copy(replica: Arc<Replica>, is_old: bool) -> Self {
-        Self { replica, source: LinkSource::AwaitsCopy, is_old, knows_field_deadlines: true }
+        Self::new(replica, LinkSource::AwaitsCopy, is_old)
     }
 
     /// A link whose replica goes on where it was.
     pub fn going_on(replica: Arc<Replica>, place: Lsn) -> Self {
         replica.set_state(ReplicaState::Online);
         replica.keep_from(Some(place));
-        Self { replica, source: LinkSource::GoesOn(place), is_old: false, knows_field_deadlines: true }
+        Self::new(replica, LinkSource::GoesOn(place), false)
+    }
+
+    fn new(replica: Arc<Replica>, source: LinkSource, is_old: bool) -> Self {
+        Self { replica, source, is_old, knows_field_deadlines: true, bytes_behind: u64::MAX }
     }
 
     /// Takes the place in the stream at which the replica goes on, unless another thread works with the
     /// stream's end at this moment: the link's thread serves others, and does not wait.
-    pub fn resume<C>(&mut self, stream: &ChangeStream<C>) {
+    pub fn resume<C>(&mut self, stream: &ChangeStream<C>, spools: &Spools) {
         let LinkSource::GoesOn(place) = self.source else { return };
-        match stream.try_resume(place) {
-            None => {}
-            Some(Some(follower)) => self.source = LinkSource::Follows(follower),
-            // The history has lost this place since the answer to PSYNC.
-            Some(None) => self.source = LinkSource::Lost,
+        let Some(follower) = stream.try_resume(place) else { return };
+        self.source = match follower.or_else(|| spools.resume(place, stream.n_jumps())) {
+            Some(follower) => LinkSource::Follows(follower),
+            // Nothing has this place any more that had it at the answer to PSYNC.
+            None => LinkSource::Lost,
+        };
+    }
+
+    /// Keeps a place in a spool, and no pieces of the stream in memory, if these are more than `most_bytes`.
+    /// Returns whether it has moved there just now.
+    pub fn relieve(&mut self, spools: &Spools, end: Lsn, most_bytes: u64) -> bool {
+        let relieve = |follower: &mut Follower| {
+            let n_behind = end.0.saturating_sub(follower.lsn().0);
+            n_behind > most_bytes && follower.pieces().is_some() && spools.relieve(follower)
+        };
+        let has_moved = match &mut self.source {
+            LinkSource::Copy { copy, .. } => relieve(&mut copy.start.follower()),
+            LinkSource::Follows(follower) => relieve(follower),
+            _ => false,
+        };
+        // Other links of the copy may have moved its place.
+        if has_moved || self.is_spooled() {
+            self.replica.keep_from(None);
         }
+        has_moved
+    }
+
+    /// Whether it reads a spool, or will.
+    pub fn is_spooled(&self) -> bool {
+        match &self.source {
+            LinkSource::Copy { copy, .. } => copy.start.follower().pieces().is_none(),
+            LinkSource::Follows(follower) => follower.pieces().is_none(),
+            _ => false,
+        }
+    }
+
+    /// Whether it may have `n_behind` bytes in memory although they are too many: its spool takes them.
+    pub fn may_wait(&mut self, n_behind: u64) -> bool {
+        let n_before = std::mem::replace(&mut self.bytes_behind, n_behind);
+        if !self.is_spooled() {
+            self.bytes_behind = u64::MAX;
+            return false;
+        }
+        n_behind < n_before
     }
 
     /// Notes whether its replica knows deadlines of fields.
@@ -102,7 +148,7 @@ impl ReplicaLink {
     pub fn begin_copy(&mut self, copy: &Arc<FullCopy>) {
         if matches!(self.source, LinkSource::AwaitsCopy) && copy.is_for(self.replica.client) {
             self.replica.set_state(ReplicaState::AwaitsCopyEnd);
-            self.replica.keep_from(Some(copy.start.lsn()));
+            self.replica.keep_from(Some(copy.start.follower().memory_from()));
             self.source = LinkSource::Copy { copy: Arc::clone(copy), at: 0, head: Head::Nothing };
         }
     }
@@ -116,13 +162,13 @@ impl ReplicaLink {
         }
     }
 
-    /// The place of the stream up to which it has read, if the stream must be kept for it.
-    pub fn lsn(&self) -> Option<Lsn> {
+    /// The place from which on the stream is kept in memory for it.
+    pub fn memory_from(&self) -> Option<Lsn> {
         match &self.source {
             LinkSource::AwaitsCopy | LinkSource::Lost | LinkSource::Done => None,
             LinkSource::GoesOn(place) => Some(*place),
-            LinkSource::Copy { copy, .. } => Some(copy.start.lsn()),
-            LinkSource::Follows(follower) => Some(follower.lsn()),
+            LinkSource::Copy { copy, .. } => Some(copy.start.follower().memory_from()),
+            LinkSource::Follows(follower) => Some(follower.memory_from()),
         }
     }
 
@@ -157,17 +203,26 @@ impl ReplicaLink {
             LinkSource::AwaitsCopy | LinkSource::GoesOn(_) | LinkSource::Done => LinkOutput::Later,
             LinkSource::Lost => LinkOutput::Failed,
             LinkSource::Copy { .. } => self.next_of_copy(),
-            LinkSource::Follows(follower) => match follower.take(reached) {
-                Some(bytes) => {
-                    self.replica.keep_from(Some(follower.lsn()));
-                    match self.knows_field_deadlines {
-                        false if let Some(name) = unknown_command(&bytes) => LinkOutput::Unknown(name),
-                        _ => LinkOutput::Bytes(bytes),
-                    }
-                }
-                None => LinkOutput::Later,
-            },
+            LinkSource::Follows(_) => self.next_of_stream(reached),
         }
+    }
+
+    fn next_of_stream(&mut self, reached: Ticket) -> LinkOutput {
+        let LinkSource::Follows(follower) = &mut self.source else { return LinkOutput::Later };
+        let (bytes, unknown) = match follower.take(reached) {
+            Ok(Some(Taken::Piece(bytes))) => {
+                let unknown = if self.knows_field_deadlines { None } else { unknown_command(&bytes) };
+                (bytes, unknown)
+            }
+            Ok(Some(Taken::Part(bytes, found))) => (bytes, found.filter(|_| !self.knows_field_deadlines)),
+            Ok(None) => return LinkOutput::Later,
+            Err(error) => {
+                warning!("The spool for slow replicas cannot be read: {error}");
+                return LinkOutput::Failed;
+            }
+        };
+        self.replica.keep_from(follower.pieces().map(|pieces| pieces.lsn()));
+        unknown.map_or(LinkOutput::Bytes(bytes), LinkOutput::Unknown)
     }
 
     fn next_of_copy(&mut self) -> LinkOutput {
@@ -217,7 +272,8 @@ impl ReplicaLink {
             self.source = LinkSource::Done;
             self.replica.keep_from(None);
         } else {
-            self.source = LinkSource::Follows(copy.start.clone());
+            let start = copy.start.follower().clone();
+            self.source = LinkSource::Follows(start);
             // A replica that reads a mark may have read the beginning of the stream with it, and lose that.
             let state = if is_marked { ReplicaState::MustAck } else { ReplicaState::Online };
             self.replica.set_state(state);
@@ -229,7 +285,7 @@ impl ReplicaLink {
 }
 
 /// The first command about deadlines of fields among the commands of a piece of the stream.
-fn unknown_command(piece: &[u8]) -> Option<&'static str> {
+pub(super) fn unknown_command(piece: &[u8]) -> Option<&'static str> {
     const NAMES: [&str; 2] = ["HPEXPIREAT", "HPERSIST"];
     // Values may have these texts, too. The pieces are read only if there is one.
     if !NAMES.iter().any(|name| memmem::find(piece, name.as_bytes()).is_some()) {
@@ -282,7 +338,7 @@ mod tests {
     use super::*;
     use crate::{
         client::id::ClientId,
-        replication::{copy_payload::CopyPayload, lineage::ReplicationId},
+        replication::{copy_payload::CopyPayload, full_copy::CopyStart, lineage::ReplicationId},
     };
 
     fn add(stream: &ChangeStream<()>, writer: &mut Writer, text: &str) {
@@ -327,7 +383,7 @@ mod tests {
             mark: ReplicationId::NONE,
             is_marked: true,
             payload: CopyPayload::new(std::path::Path::new("/nowhere")),
-            start: Follower::at_mark(cursor, mark).expect("it is merged"),
+            start: CopyStart::at(Follower::at_mark(cursor, mark).expect("it is merged")),
         });
         Scene { stream, writer, copy }
     }

@@ -20,6 +20,7 @@ use crate::{
 pub fn log_unit(thread: &ThreadState) {
     let durability = &thread.server().durability;
     if !durability.is_recording() {
+        debug_assert!(record::with(|record| record.is_empty()), "words were recorded that no log takes");
         return;
     }
     record::with(|record| {

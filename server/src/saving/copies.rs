@@ -26,7 +26,7 @@ use crate::{
     persist::{Purpose, SnapshotPlace},
     replication::{
         copy_payload::{CopyPayload, PayloadProgress},
-        full_copy::FullCopy,
+        full_copy::{CopyStart, FullCopy},
         lineage::{self, ReplicationId},
         replicas::{CopyFilter, Replica, ReplicaSaid, ReplicaState},
     },
@@ -151,7 +151,7 @@ impl Saver {
             mark: lineage::random_id(),
             is_marked,
             payload: CopyPayload::new(&config.dir),
-            start,
+            start: CopyStart::at(start),
         });
         self.begin_copying(&copy);
         for peer in server.io_threads() {

@@ -106,6 +106,8 @@ pub struct Server {
     pub threads: Box<[CachePadded<Peer>]>,
     /// The heavy-work threads' unparkers. Those of the [spare](SPARE_THREADS) threads come last.
     pub heavy: Vec<Unparker>,
+    /// That of the thread that writes the spool for slow replicas.
+    pub spooler: Unparker,
     /// The configuration. Threads keep their parts of it and read it again when `config_changes` moves.
     pub config: ArcSwap<Config>,
     /// The number of changes to the configuration.
@@ -452,6 +454,7 @@ impl Server {
         }
         self.saver().wake_if_asleep();
         self.durability.wake_syncer();
+        self.spooler.unpark();
         self.replica.wake_link();
         let on_stop = self.on_stop.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(on_stop) = on_stop {
@@ -695,9 +698,10 @@ impl Server {
         }
     }
 
-    /// The bytes of the change stream that the slowest replica has not been sent.
+    /// The bytes of the change stream that are in memory because a replica has not been sent them.
     pub fn bytes_unsent_to_replicas(&self) -> u64 {
         let kept_from = self.replication.replicas.kept_from();
+        let kept_from = kept_from.into_iter().chain(self.replication.spools.memory_from()).min();
         kept_from.map_or(0, |place| self.durability.aof.stream().merged_end().1.0.saturating_sub(place.0))
     }
 

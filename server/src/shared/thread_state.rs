@@ -90,7 +90,6 @@ impl ReceivedPart {
     pub fn set(&mut self, bytes: &[u8], db: Db) {
         // If a unit has panicked, its part is still here, and comes again.
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_PART_BYTES);
         self.bytes.extend_from_slice(bytes);
         self.db = Some(db);
     }
@@ -98,7 +97,11 @@ impl ReceivedPart {
     /// Passes the part to `add`, if there is one. Then there is none.
     pub fn take<R>(&mut self, add: impl FnOnce(Received<'_>) -> R) -> Option<R> {
         let db = self.db.take()?;
-        Some(add(Received { bytes: &self.bytes, db: db.0 }))
+        let added = add(Received { bytes: &self.bytes, db: db.0 });
+        self.bytes.clear();
+        // It may have been long, and the next one may be far away.
+        self.bytes.shrink_to(KEPT_PART_BYTES);
+        Some(added)
     }
 }
 
@@ -424,5 +427,19 @@ impl Drop for KeptBack<'_> {
         for (to, notification) in kept_back.into_iter().flatten() {
             thread.notify(to, notification);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_long_received_part_is_given_back_when_it_is_taken() {
+        let mut part = ReceivedPart::default();
+        part.set(&vec![b'x'; 1 << 20], Db(3));
+        assert_eq!(part.take(|received| (received.bytes.len(), received.db)), Some((1 << 20, 3)));
+        assert!(part.bytes.capacity() <= KEPT_PART_BYTES);
+        assert_eq!(part.take(|_| ()), None);
     }
 }

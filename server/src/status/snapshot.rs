@@ -171,7 +171,8 @@ fn replication(server: &Server) -> Value {
             "copied_bytes": number(field("master_sync_read_bytes")),
         })
     });
-    json!({ "offset": number(offset), "primary": link, "replicas": replicas })
+    let spool_bytes = number(field("repl_spool_bytes"));
+    json!({ "offset": number(offset), "primary": link, "replicas": replicas, "spool_bytes": spool_bytes })
 }
 
 fn commands(server: &Server) -> Value {

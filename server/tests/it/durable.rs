@@ -804,6 +804,20 @@ fn what_is_written_after_the_file_was_turned_off_is_not_in_it() {
 }
 
 #[test]
+fn what_was_written_before_the_file_was_turned_on_is_not_repeated_in_it() {
+    let home = Home::new();
+    let server = home.serve(&["--appendonly", "no", "--io-threads", "1"]);
+    let mut client = server.connect();
+    ask(&mut client, "DEBUG POPULATE 10");
+    ask(&mut client, "FLUSHALL");
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK");
+    until("it has a base", || figure(&mut client, "aof_rewrites") == 1);
+    ask(&mut client, "SET after value");
+    assert_eq!(ask(&mut client, "DEBUG LOADAOF"), "+OK");
+    assert_eq!(ask(&mut client, "KEYS *"), "[\"after\"]");
+}
+
+#[test]
 fn a_file_that_was_turned_off_while_it_began_has_not_failed() {
     let home = Home::new();
     let server = home.serve(&["--appendonly", "no", "--rdb-key-save-delay", "100000000"]);

@@ -227,7 +227,11 @@ fn pair(args: &[&str]) -> (MetricsServer, MetricsServer) {
     until("the replica has everything", || {
         let offset = |place: &MetricsServer| place.metrics().get("redis_master_repl_offset").copied();
         let is_online = |name: &String| name.contains("slave_state=\"online\"");
-        primary.metrics().keys().any(is_online) && offset(&primary) == offset(&replica)
+        // Both are at the same offset before the replica has its copy, too.
+        let is_up = |(name, value): (&String, &f64)| name.starts_with("redis_master_link_up") && *value > 0.0;
+        primary.metrics().keys().any(is_online)
+            && replica.metrics().iter().any(is_up)
+            && offset(&primary) == offset(&replica)
     });
     (primary, replica)
 }

@@ -58,6 +58,7 @@ const FLOORS: &[Floor] = &[
         &[
             "net",
             "saving",
+            "replication/spooler",
             "replication/replica/applying",
             "replication/replica/channel",
             "replication/replica/copying",

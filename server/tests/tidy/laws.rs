@@ -108,6 +108,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "OnceLock",
         "the next piece of the change stream: set once by its only writer, read without waiting",
     ),
+    (
+        "journal/src/spool.rs",
+        "Mutex",
+        "the files of slow replicas: for each of their reads of 64 KiB, and to write a part of 1 MiB",
+    ),
     ("server/src/boot.rs", "Mutex", "makes the locks of `Server`"),
     ("server/src/client/record.rs", "DashMap", "touched when a client comes or goes, and by CLIENT and INFO"),
     ("server/src/client/record.rs", "Mutex", "what a client says of itself: CLIENT SETNAME and SETINFO"),
@@ -159,6 +164,11 @@ const LOCK_EXCEPTIONS: Exceptions = &[
         "server/src/replication/failover.rs",
         "Mutex",
         "the plan of a failover: FAILOVER, and the link's thread",
+    ),
+    (
+        "server/src/replication/full_copy.rs",
+        "Mutex",
+        "the place in the stream after a copy: for its links, which may move it to the spool",
     ),
     (
         "server/src/replication/own_keys.rs",
@@ -237,6 +247,12 @@ const LOCKING: Exceptions = &[
     ),
     ("server/src/replication/mod.rs", ".lock()", "the IDs of the data"),
     ("server/src/replication/copy_payload.rs", ".lock()", "a part of a copy comes, or is sent"),
+    (
+        "server/src/replication/full_copy.rs",
+        ".lock()",
+        "a link follows a copy, or moves its place to the spool",
+    ),
+    ("journal/src/spool.rs", ".lock()", "a slow replica joins or reads the spool, or a part is written"),
     ("server/src/replication/failover.rs", ".lock()", "a failover begins, or is waited for"),
     (
         "server/src/replication/own_keys.rs",

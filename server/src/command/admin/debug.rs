@@ -713,7 +713,7 @@ fn debug_populate(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply
             }
             shard.put_string(&key, &value, Expiry::Clear, Event::Populated);
             // Other servers make other values, or have no such command.
-            record::add(call.session.db, [&b"SET"[..], &bytes, &value]);
+            shard.log(&[b"SET", &bytes, &value]);
         }
     }
     reply.ok();

@@ -156,11 +156,12 @@ fn partial_sync(call: &mut Call<'_, '_>, mut args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-/// Whether the history has all bytes after a place, at about this moment.
+/// Whether the history or a spool has all bytes after a place, at about this moment.
 fn is_kept(server: &Server, place: Lsn) -> bool {
-    let end = server.durability.aof.stream().merged_end().1;
-    let history = server.durability.aof.stream().history();
-    history.is_some_and(|(first, _)| (first..=end).contains(&place))
+    let stream = server.durability.aof.stream();
+    let end = stream.merged_end().1;
+    let is_in_history = stream.history().is_some_and(|(first, _)| (first..=end).contains(&place));
+    is_in_history || server.replication.spools.resume(place, stream.n_jumps()).is_some()
 }
 
 /// Makes this server the primary, because its primary fails over to it.

@@ -15,7 +15,7 @@ use braid_storage::{
 };
 use mio::Token;
 
-use super::{IoThread, READ_BYTES, returning::redeem};
+use super::{IoThread, READ_BYTES, replica_links, returning::redeem};
 use crate::{
     client::{
         argument_buffer::Room,
@@ -253,7 +253,7 @@ impl IoThread {
             let (is_fed, start) = (connection.link.is_some(), out.len());
             let consumed = self.serve(connection, &mut unread, out);
             if is_fed && out.len() > start {
-                self.part_with_answered_replica(connection, &out[start..]);
+                replica_links::part_with_answered_replica(connection, &out[start..], self.server());
                 out.truncate(start);
             }
             connection.note_under_way(consumed);

@@ -12,7 +12,10 @@ use crate::{
         id::ClientId,
     },
     command::{self, TABLE},
-    replication::{full_copy::FullCopy, replica_link::LinkOutput, replicas::ReplicaState},
+    replication::{
+        full_copy::FullCopy, replica_link::LinkOutput, replicas::ReplicaState, spooler::most_in_memory,
+    },
+    shared::server::Server,
     warning,
 };
 
@@ -30,25 +33,6 @@ impl IoThread {
         }
         connection.link = node.job.session.link.take();
         self.links.push((node.job.session.origin.slot, connection.record.id));
-    }
-
-    /// Closes the link of a replica whose command has a reply. The replica would take it for a part of the
-    /// stream.
-    #[cold]
-    pub(super) fn part_with_answered_replica(&self, connection: &mut Connection, reply: &[u8]) {
-        let record = &connection.record;
-        let command = record.last_command();
-        let name = command.map_or("<unknown>", |id| TABLE.get(id).full_name);
-        if let Some(error) = reply.strip_prefix(b"-") {
-            let line = error.split(|&byte| byte == b'\r').next().unwrap_or_default();
-            warning!(
-                "== CRITICAL == This master is sending an error to its replica: '{}' after processing the command '{name}'",
-                String::from_utf8_lossy(line)
-            );
-        }
-        let line = command::describe_client(record, &TABLE, self.server().clock.uptime_millis());
-        warning!("Replica generated a reply to command '{name}', disconnecting it: {}", line.trim_end());
-        connection.close(Closing::Now);
     }
 
     /// Begins a copy for the links of this thread that wait for it.
@@ -86,12 +70,31 @@ impl IoThread {
     #[cold]
     fn feed_links(&mut self) {
         let reached = self.server().durability.aof.reached();
+        self.relieve_links();
         let mut links = std::mem::take(&mut self.links);
         links.retain(|&(slot, id)| self.feed(slot, id, reached));
         self.links.append(&mut links);
         // Others have left the stream's end to this thread while a link took its place.
         if self.server().durability.aof.advance() {
             self.server().wake_who_awaits_log();
+        }
+    }
+
+    /// Moves links that are far behind to the spool, so that the stream is not kept in memory for them.
+    fn relieve_links(&mut self) {
+        let server = self.worker.thread.server();
+        let most_bytes = most_in_memory(&self.own.config);
+        let end = server.durability.aof.stream().merged_end().1;
+        let mut has_moved = false;
+        for &(slot, id) in &self.links {
+            if let Some(connection) = self.connections.of_client(slot, id)
+                && let Some(link) = &mut connection.link
+            {
+                has_moved |= link.relieve(&server.replication.spools, end, most_bytes);
+            }
+        }
+        if has_moved {
+            server.spooler.unpark();
         }
     }
 
@@ -106,7 +109,7 @@ impl IoThread {
         while connection.backlog.n_bytes < TURN_BYTES
             && let Some(link) = &mut connection.link
         {
-            link.resume(server.durability.aof.stream());
+            link.resume(server.durability.aof.stream(), &server.replication.spools);
             match link.next(reached) {
                 LinkOutput::Bytes(bytes) => {
                     if !bytes.is_empty() {
@@ -151,6 +154,7 @@ impl IoThread {
             self.ping_replicas();
             server.count_well_replicas();
         }
+        self.relieve_links();
         for (slot, id) in self.links.clone() {
             let Some(connection) = self.connections.of_client(slot, id) else { continue };
             let Some(link) = &mut connection.link else { continue };
@@ -181,9 +185,13 @@ impl IoThread {
         let server = self.server();
         let mut limit = self.own.config.client_output_buffer_limit.replica;
         let Some(connection) = self.connections.of_client(slot, id) else { return false };
-        let Some(lsn) = connection.link.as_ref().and_then(|link| link.lsn()) else { return false };
+        let Some(link) = &mut connection.link else { return false };
+        let Some(place) = link.memory_from() else { return false };
         let end = server.durability.aof.stream().merged_end().1;
-        let n_behind = end.0.saturating_sub(lsn.0) + connection.backlog.n_bytes as u64;
+        let n_behind = end.0.saturating_sub(place.0) + connection.backlog.n_bytes as u64;
+        if link.may_wait(n_behind) {
+            return false;
+        }
         // The history keeps this much anyway, so it is no reason to close a link.
         let least = self.own.config.repl_backlog_size;
         for bytes in [&mut limit.hard_bytes, &mut limit.soft_bytes] {
@@ -192,8 +200,7 @@ impl IoThread {
             }
         }
         if limit.hard_bytes != 0 && n_behind > limit.hard_bytes {
-            let connection = self.connections.get(slot).expect("it was there");
-            self.report_over_limit(connection);
+            self.report_link_over_limit(slot);
             return true;
         }
         if limit.soft_bytes == 0 || n_behind <= limit.soft_bytes {
@@ -204,10 +211,21 @@ impl IoThread {
         let since = *connection.over_soft_limit_since.get_or_insert(now);
         let is_overdue = now - since > limit.soft_time.as_millis() as u64;
         if is_overdue {
-            let connection = self.connections.get(slot).expect("it was there");
-            self.report_over_limit(connection);
+            self.report_link_over_limit(slot);
         }
         is_overdue
+    }
+
+    fn report_link_over_limit(&self, slot: usize) {
+        let connection = self.connections.get(slot).expect("it was there");
+        self.report_over_limit(connection);
+        if !self.own.config.repl_spool {
+            return;
+        }
+        match self.server().replication.spools.blocked() {
+            Some(why) => warning!("The spool for slow replicas did not take its part of the stream: {why}"),
+            None => warning!("The disk is too slow for the spool: the change stream grows faster"),
+        }
     }
 
     /// Adds a PING to the stream when it is time, if there are replicas.
@@ -237,6 +255,25 @@ impl IoThread {
     pub(super) fn ask_for_acks(&mut self) {
         self.worker.thread.log_for_replicas(&[b"REPLCONF", b"GETACK", b"*"]);
     }
+}
+
+/// Closes the link of a replica whose command has a reply. The replica would take it for a part of the
+/// stream.
+#[cold]
+pub(super) fn part_with_answered_replica(connection: &mut Connection, reply: &[u8], server: &Server) {
+    let record = &connection.record;
+    let command = record.last_command();
+    let name = command.map_or("<unknown>", |id| TABLE.get(id).full_name);
+    if let Some(error) = reply.strip_prefix(b"-") {
+        let line = error.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        warning!(
+            "== CRITICAL == This master is sending an error to its replica: '{}' after processing the command '{name}'",
+            String::from_utf8_lossy(line)
+        );
+    }
+    let line = command::describe_client(record, &TABLE, server.clock.uptime_millis());
+    warning!("Replica generated a reply to command '{name}', disconnecting it: {}", line.trim_end());
+    connection.close(Closing::Now);
 }
 
 fn may_feed(connection: &Connection, reached: Ticket) -> bool {

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use braid_storage::sync::executor::Node;
 
-use super::{IoThread, splitting};
+use super::{IoThread, replica_links, splitting};
 use crate::{
     client::{
         connection::{BacklogPiece, Closing, Connection, TURN_BYTES},
@@ -178,6 +178,10 @@ impl IoThread {
         connection.state.give_back(node);
         connection.n_under_way = 0;
         redeem(connection, self.worker.thread.server());
+        if connection.link.is_some() && !replies.is_empty() {
+            replica_links::part_with_answered_replica(connection, &replies, self.worker.thread.server());
+            replies.clear();
+        }
         let durability = &self.worker.thread.server().durability;
         // A sweep's replies are already in the backlog.
         let is_answered = !(replies.is_empty() && connection.backlog.is_empty());
