@@ -52,11 +52,11 @@ crash: ## Kill and end the server a thousand times under load (KILLS=… SEED=�
 
 soak: ## Replicate under random commands, broken links, kills and changes of role for SOAK_SECONDS (SEED=…)
 	@echo "SEED=$(SEED)"
-	BRAID_SEED=$(SEED) BRAID_SOAK_SECONDS=$(SOAK_SECONDS) cargo test -p braid-server --test it replication_soak:: -- --nocapture
+	BRAID_SEED=$(SEED) BRAID_SOAK_SECONDS=$(SOAK_SECONDS) cargo test -p braid-server --features soak --test it replication_soak:: -- --nocapture
 
 lint: ## Check formatting and lints, warnings being errors
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --features braid-server/soak -- -D warnings
 
 fmt: ## Format the code
 	cargo fmt --all
