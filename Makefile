@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run pgo test search crash lint fmt oracles compat exchange compat-fuzz conformance redis-py clients frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
+.PHONY: help run pgo test search crash soak lint fmt oracles compat exchange compat-fuzz conformance redis-py clients frameworks frameworks-load package bench bench-compare bench-report fuzz loom sanitize miri doc
 
 PORT ?= 6379
 # What `make bench-report` starts and measures.
@@ -13,6 +13,8 @@ SEARCH_CASES ?= 50000
 COMPAT_SECONDS ?= 600
 # How often `make crash` kills a server.
 KILLS ?= 1000
+# Seconds that `make soak` goes on.
+SOAK_SECONDS ?= 3600
 # What searches begin with: another number each time.
 SEED := $(or $(SEED),$(shell date +%s%N))
 TARGET := x86_64-unknown-linux-gnu
@@ -48,9 +50,13 @@ crash: ## Kill and end the server a thousand times under load (KILLS=… SEED=�
 	BRAID_REQUIRE_STRACE=1 cargo test -p braid-server --test it system_faults::
 	BRAID_REQUIRE_FAKETIME=1 cargo test -p braid-server --test it clock::
 
+soak: ## Replicate under random commands, broken links, kills and changes of role for SOAK_SECONDS (SEED=…)
+	@echo "SEED=$(SEED)"
+	BRAID_SEED=$(SEED) BRAID_SOAK_SECONDS=$(SOAK_SECONDS) cargo test -p braid-server --features soak --test it replication_soak:: -- --nocapture
+
 lint: ## Check formatting and lints, warnings being errors
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --features braid-server/soak -- -D warnings
 
 fmt: ## Format the code
 	cargo fmt --all

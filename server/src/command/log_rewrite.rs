@@ -145,19 +145,14 @@ pub(super) fn combined_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: 
     unless_newer(call, spec, words, counts || adds);
 }
 
-/// Records GEOSEARCHSTORE, with the result's members if they are those within a polygon.
-pub(super) fn found_places(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
-    let has_polygon = words.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"BYPOLYGON"));
-    unless_newer(call, spec, words, has_polygon);
-}
-
 /// Records a command that has stored a sorted set: with its own words, unless Redis 7.0 does not know them.
 fn unless_newer(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>, is_newer: bool) {
     if is_newer { sorted_sets(call, spec, words) } else { record::add(call.session.db, words.iter()) }
 }
 
-/// Records DEL and then the members of each key's sorted set.
-fn sorted_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+/// Records DEL and then the members of each key's sorted set. GEOSEARCHSTORE is such a command: distances may
+/// differ in their last digit by server, and COUNT ANY takes places in an order of its own.
+pub(super) fn sorted_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
     each_written_key(call, spec, words, |db, shard, key| {
         add(db, &[b"DEL", key.bytes]);
         let now = shard.now();

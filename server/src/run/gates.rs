@@ -11,7 +11,7 @@ use braid_storage::{
 };
 
 use crate::{
-    catalog::{CommandError, Databases, Denial, Flags, Words, shown},
+    catalog::{CommandError, Databases, Denial, Flags, KeyRights, Words, shown},
     client::{node::Job, record::Listens, session::Session},
     command::{self, Found, Registered},
     run::{command_lookup, script_prediction},
@@ -428,7 +428,8 @@ pub fn note_written_keys(server: &Server, db: Db, command: &Registered, words: W
         let spec = command.spec;
         let get = |at| words.get(at);
         spec.keys.positions(words.len(), get, |at, used| {
-            if used.is_key() {
+            // The primary expires keys that are only read, as COPY's source.
+            if used.rights(std::iter::empty()).has(KeyRights::WRITE) {
                 let database_of = spec.database_of.and_then(|database_of| database_of(words, at));
                 keys.push((database_of.unwrap_or(db), words.get(at).into()));
                 // MOVE takes its key along to another database.

@@ -23,16 +23,16 @@
 
 mod episode;
 mod families;
-mod form;
+pub mod form;
 mod oracle;
 mod pair;
-mod pools;
+pub mod pools;
 mod replay;
 mod rights;
 mod same;
 mod shrink;
 mod step;
-mod table;
+pub mod table;
 
 use std::{
     collections::BTreeMap,

@@ -178,7 +178,7 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     (
         "GEOADD k 13 38 a",
         "GEOSEARCHSTORE l k FROMMEMBER a BYRADIUS 1 km",
-        &["GEOSEARCHSTORE l k FROMMEMBER a BYRADIUS 1 km"],
+        &["DEL l", "ZADD l 3479065152021743 a"],
     ),
     (
         "GEOADD k 13 38 a",

@@ -56,6 +56,8 @@ mod redis_rs;
 mod replaying;
 mod replica;
 mod replicas;
+#[cfg(feature = "soak")]
+mod replication_soak;
 mod saving;
 mod scripts;
 mod slow_commands;

@@ -110,7 +110,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(8),
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: STORED_FROM_ANOTHER,
-        log: Log::As(log_rewrite::found_places),
+        log: Log::As(log_rewrite::sorted_sets),
         run: Run::Transaction(geosearchstore),
         work: Work::pinned(geosearchstore_work),
         since: "6.2.0",

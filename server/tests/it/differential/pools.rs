@@ -1,8 +1,8 @@
 //! The pools of the table's words. They are small, so that commands meet on the same keys and members, and
 //! contain a few invalid values.
 //!
-//! No pool has numbers that would make a server allocate or answer gigabytes, or deadlines that could pass
-//! during a run. No two values are equal up to a zero byte, because SORT compares no further.
+//! No pool has numbers that would make a server allocate or answer gigabytes, or (but for `soon`) deadlines
+//! that could pass during a run. No two values are equal up to a zero byte, because SORT compares no further.
 
 use std::rc::Rc;
 
@@ -327,6 +327,11 @@ symbols! {
     // Either all entries have been idle for this time, or none.
     idle => |pools| pools.one_of(&["0", "0", "0", "9000000000", "-1", "abc"]);
     threshold => |pools| pools.odd_integer().unwrap_or_else(|| text(pools.number(-1, 15)));
+
+    // Only for tests that do not compare replies.
+    soon => |pools| text(pools.number(1, 300));
+    inexact => |pools| pools.one_of(&["0.1", "0.3", "3.3", "-0.7", "1e16", "1e-9", "0.1", "1234567.89"]);
+    setkey => |pools| pools.key_of("set");
 }
 
 /// The consumers of groups.

@@ -37,14 +37,18 @@ fn keys_that_clients_of_a_writable_replica_have_written_expire_there() {
 #[test]
 fn keys_that_were_moved_or_copied_to_another_database_expire_there() {
     let primary = Primary::new();
-    let (_server, mut client, _link) = primary.replica(&WRITABLE, &[]);
-    assert_eq!(ask(&mut client, "SET moved 1 PX 200"), "+OK");
+    let (_server, mut client, mut link) = primary.replica(&WRITABLE, &[]);
+    let n = link.stream("SET of-primary 1 PX 100000");
+    link.await_ack(n);
+    assert_eq!(ask(&mut client, "SET moved 1 PX 100000"), "+OK");
     assert_eq!(ask(&mut client, "MOVE moved 3"), ":1");
-    assert_eq!(ask(&mut client, "SET a 1 PX 200"), "+OK");
-    assert_eq!(ask(&mut client, "COPY a copied DB 3"), ":1");
+    assert_eq!(ask(&mut client, "COPY of-primary copied DB 3"), ":1");
+    assert_eq!(ask(&mut client, "DEBUG ADVANCE-TIME 200000"), "+OK");
     assert_eq!(ask(&mut client, "SELECT 3"), "+OK");
     until_says(&mut client, "DBSIZE", ":0");
     until("nothing is tracked", || field(&mut client, "slave_expires_tracked_keys") == "0");
+    assert_eq!(ask(&mut client, "SELECT 0"), "+OK");
+    assert_eq!(ask(&mut client, "DBSIZE"), ":1", "the primary removes its own key");
 }
 
 #[test]
