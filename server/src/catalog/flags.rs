@@ -91,6 +91,8 @@ flags! {
     ADDS_UP_TABLES = 34, None;
     /// Never postponed by a pause, because it ends pauses.
     ENDS_PAUSES = 35, None;
+    /// Makes its connection the link of a replica.
+    MAKES_LINK = 36, None;
 }
 
 impl Flags {

@@ -27,7 +27,7 @@ use crate::{
 pub(super) const PSYNC: CommandSpec = CommandSpec {
     name: "psync",
     arity: Arity::AtLeast(3),
-    flags: SAVING.and(Flags::NO_MULTI),
+    flags: SAVING.and(Flags::NO_MULTI).and(Flags::MAKES_LINK),
     run: Run::Everything(partial_sync),
     since: "2.8.0",
     group: Group::Server,
@@ -39,7 +39,7 @@ pub(super) const PSYNC: CommandSpec = CommandSpec {
 pub(super) const SYNC: CommandSpec = CommandSpec {
     name: "sync",
     arity: Arity::Exactly(1),
-    flags: SAVING.and(Flags::NO_MULTI),
+    flags: SAVING.and(Flags::NO_MULTI).and(Flags::MAKES_LINK),
     run: Run::Session(|call, _, _| full_sync(call, true)),
     since: "1.0.0",
     group: Group::Server,

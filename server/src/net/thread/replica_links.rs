@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::IoThread;
 use crate::{
+    catalog::Flags,
     client::{
         connection::{BacklogPiece, Closing, Connection, TURN_BYTES},
         id::ClientId,
@@ -279,7 +280,7 @@ pub(super) fn part_with_answered_replica(connection: &mut Connection, reply: &[u
 /// Whether the last command of a replica's connection is the one that has made it such, and has a reply.
 pub(super) fn has_just_begun(connection: &Connection) -> bool {
     let command = connection.record.last_command();
-    command.is_some_and(|id| matches!(TABLE.get(id).full_name, "psync" | "sync"))
+    command.is_some_and(|id| TABLE.get(id).has(Flags::MAKES_LINK))
 }
 
 fn may_feed(connection: &Connection, reached: Ticket) -> bool {
