@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(kept.iter().map(Bytes::len).sum::<usize>(), 100_000);
     }
 
-    /// Whoever looks for a command in the parts finds it.
+    /// A search for a command in the parts misses none.
     #[test]
     fn pieces_stay_whole() {
         let mut history = History::from(Lsn(0));

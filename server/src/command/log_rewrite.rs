@@ -150,24 +150,26 @@ fn unless_newer(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>, i
     if is_newer { sorted_sets(call, spec, words) } else { record::add(call.session.db, words.iter()) }
 }
 
-/// Records DEL and then the members of each key's sorted set. GEOSEARCHSTORE is such a command: distances may
-/// differ in their last digit by server, and COUNT ANY takes places in an order of its own.
-pub(super) fn sorted_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
-    each_written_key(call, spec, words, |db, shard, key| {
-        add(db, &[b"DEL", key.bytes]);
-        let now = shard.now();
-        let Some(entry) = shard.peek(key) else { return };
-        let set: SortedSetRef<'_> =
-            ValueRef::<SortedSetType>::of(entry, now).expect("the command has stored a sorted set");
-        let mut words = Vec::new();
-        for scored in set.iter(0..set.len()) {
-            number::format_f64(scored.score(), |score| words.push(score.to_vec()));
-            words.push(scored.member.to_vec());
-        }
-        for chunk in words.chunks(2 * CHUNK) {
-            record::add(db, [&b"ZADD"[..], key.bytes].into_iter().chain(chunk.iter().map(Vec::as_slice)));
-        }
-    });
+/// Records DEL and then the members of each key's sorted set.
+fn sorted_sets(call: &mut Call<'_, '_>, spec: &CommandSpec, words: Words<'_>) {
+    each_written_key(call, spec, words, sorted_set);
+}
+
+/// Records DEL and then the members of a sorted set that was stored, if it has any.
+pub(super) fn sorted_set(db: Db, shard: &mut Shard, key: &Key<'_>) {
+    add(db, &[b"DEL", key.bytes]);
+    let now = shard.now();
+    let Some(entry) = shard.peek(key) else { return };
+    let set: SortedSetRef<'_> =
+        ValueRef::<SortedSetType>::of(entry, now).expect("the command has stored a sorted set");
+    let mut words = Vec::new();
+    for scored in set.iter(0..set.len()) {
+        number::format_f64(scored.score(), |score| words.push(score.to_vec()));
+        words.push(scored.member.to_vec());
+    }
+    for chunk in words.chunks(2 * CHUNK) {
+        record::add(db, [&b"ZADD"[..], key.bytes].into_iter().chain(chunk.iter().map(Vec::as_slice)));
+    }
 }
 
 /// Returns the fields of a command after FIELDS and their number. The distance between them is `step` words.

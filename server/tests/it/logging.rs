@@ -173,8 +173,13 @@ const FORMS: &[(&str, &str, &[&str])] = &[
     ("ZADD l 1 a 2 b", "BZPOPMIN k l 1", &["ZPOPMIN l"]),
     ("ZADD l 1 a 2 b", "BZPOPMAX k l 1", &["ZPOPMAX l"]),
     ("", "GEOADD k 13 38 a", &["GEOADD k 13 38 a"]),
-    ("GEOADD k 13 38 a", "GEORADIUS k 13 38 1 km STORE l", &["GEORADIUS k 13 38 1 km STORE l"]),
-    ("GEOADD k 13 38 a", "GEORADIUSBYMEMBER k a 1 km STORE l", &["GEORADIUSBYMEMBER k a 1 km STORE l"]),
+    (
+        "GEOADD k 13 38 a;SET other v",
+        "GEORADIUS k 13 38 1 km STOREDIST other STORE l",
+        &["DEL l", "ZADD l 3479065152021743 a"],
+    ),
+    ("GEOADD k 13 38 a", "GEORADIUSBYMEMBER k a 1 km STOREDIST l", &["DEL l", "ZADD l 0 a"]),
+    ("GEOADD k 13 38 a;SET l v", "GEORADIUS k 14 38 1 km STORE l", &["DEL l"]),
     (
         "GEOADD k 13 38 a",
         "GEOSEARCHSTORE l k FROMMEMBER a BYRADIUS 1 km",

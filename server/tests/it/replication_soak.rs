@@ -69,7 +69,7 @@ impl Drop for RoundFolder<'_> {
     }
 }
 
-/// What a soak has done.
+/// The numbers of a soak's events, commands and comparisons.
 #[derive(Debug, Default)]
 struct Tally {
     events: BTreeMap<&'static str, usize>,

@@ -9,7 +9,7 @@ use braid_protocol::{
 use braid_storage::{
     entry::key::Key,
     keyspace::shard::Shard,
-    observers::event::Event,
+    observers::{event::Event, record::Mark},
     sync::work::WORK_MAX,
     types::{
         geo::{Area, GeoPoint, Shape},
@@ -110,7 +110,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(8),
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: STORED_FROM_ANOTHER,
-        log: Log::As(log_rewrite::sorted_sets),
+        log: Log::Given,
         run: Run::Transaction(geosearchstore),
         work: Work::pinned(geosearchstore_work),
         since: "6.2.0",
@@ -127,6 +127,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(6),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS).and(Flags::DEPRECATED),
         keys: READ_AND_STORED_FROM_6,
+        log: Log::Given,
         run: Run::Transaction(georadius),
         work: Work::pinned(georadius_work),
         since: "3.2.0",
@@ -165,6 +166,7 @@ pub(in crate::command) const COMMANDS: &[CommandSpec] = &[
         arity: Arity::AtLeast(5),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS).and(Flags::DEPRECATED),
         keys: READ_AND_STORED_FROM_5,
+        log: Log::Given,
         run: Run::Transaction(georadiusbymember),
         work: Work::pinned(georadiusbymember_work),
         since: "3.2.0",
@@ -655,7 +657,13 @@ fn search_and_store<'a>(
         Dialect::SearchAndStore => Event::GeoSearchStore,
         _ => Event::GeoRadiusStore,
     };
+    let mark = Mark::here();
     let n = store(call, &destination, gathered.sort(), event);
+    if mark.has_changes() {
+        // Distances may differ in their last digit by server, and COUNT ANY takes places in an order of the
+        // server's own.
+        log_rewrite::sorted_set(call.session.db, call.shard_of(&destination), &destination);
+    }
     reply.integer(n as i64);
     Ok(())
 }

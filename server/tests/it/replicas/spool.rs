@@ -40,6 +40,15 @@ fn idle_replica(server: &Server) -> (PlayedReplica, Copy) {
     (replica, copy)
 }
 
+/// A server whose spool has a part of the stream for a replica.
+fn with_spool() -> (Server, Client, PlayedReplica, Copy) {
+    let server = primary(&["--repl-backlog-size", "16kb"]);
+    let mut client = server.connect();
+    let (replica, copy) = idle_replica(&server);
+    fill_spool(&mut client);
+    (server, client, replica, copy)
+}
+
 /// Reads the rest of the stream, and compares the data that it makes of the copy with the server's.
 fn check_data(server: &Server, replica: &mut PlayedReplica, copy: &Copy) {
     let mut client = server.connect();
@@ -164,10 +173,7 @@ fn folder_to_lose(options: &[&str; 2]) -> Option<String> {
 
 #[test]
 fn the_spool_goes_on_when_the_disk_has_room_again() {
-    let server = primary(&["--repl-backlog-size", "16kb"]);
-    let mut client = server.connect();
-    let (mut replica, copy) = idle_replica(&server);
-    fill_spool(&mut client);
+    let (server, mut client, mut replica, copy) = with_spool();
     ask(&mut client, "DEBUG AOF-FAIL write ENOSPC 1 1000000");
     write(&mut client, 16 << 20);
     assert!(figure(&mut client, "mem_clients_slaves") > 8 << 20);
@@ -180,10 +186,7 @@ fn the_spool_goes_on_when_the_disk_has_room_again() {
 
 #[test]
 fn a_spool_that_is_turned_off_is_read_to_its_end() {
-    let server = primary(&["--repl-backlog-size", "16kb"]);
-    let mut client = server.connect();
-    let (mut replica, copy) = idle_replica(&server);
-    fill_spool(&mut client);
+    let (server, mut client, mut replica, copy) = with_spool();
     assert_eq!(ask(&mut client, "CONFIG SET repl-spool no"), "+OK");
     write(&mut client, 8 << 20);
     check_data(&server, &mut replica, &copy);
@@ -192,10 +195,7 @@ fn a_spool_that_is_turned_off_is_read_to_its_end() {
 
 #[test]
 fn a_change_in_the_spool_that_a_replica_does_not_know_ends_its_link() {
-    let server = primary(&["--repl-backlog-size", "16kb"]);
-    let mut client = server.connect();
-    let (mut replica, _) = idle_replica(&server);
-    fill_spool(&mut client);
+    let (server, mut client, mut replica, _) = with_spool();
     ask(&mut client, "HSET hash field value");
     ask(&mut client, "HPEXPIRE hash 100000000 FIELDS 1 field");
     write(&mut client, 1 << 20);

@@ -78,7 +78,7 @@ const ROWS: &[(&str, &str)] = &[
     ("keys", "SELECT db"),
 ];
 
-/// What a script does with its two keys.
+/// The commands of scripts on their two keys.
 const SCRIPTS: &[&str] = &[
     "redis.call('INCR', KEYS[1]) return redis.call('RPUSH', KEYS[2], ARGV[1])",
     "redis.call('SET', KEYS[1], math.random()) redis.call('PEXPIRE', KEYS[1], 100) return 1",

@@ -1,4 +1,4 @@
-//! What may happen to the servers.
+//! The events that may happen to the servers.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -66,21 +66,17 @@ fn slow_down(leader: &mut Leader<'_>) -> bool {
 }
 
 fn kill_a_replica(leader: &mut Leader<'_>) -> bool {
-    let replica = leader.pick_replica();
-    let upstream = leader.nodes[replica].upstream;
-    leader.kill(replica);
-    leader.unsettle(replica);
-    if leader.dice.percent(50) {
-        leader.let_clients_work();
-    }
-    leader.start(replica, upstream);
-    true
+    restart_a_replica(leader, Leader::kill)
 }
 
 fn end_a_replica(leader: &mut Leader<'_>) -> bool {
+    restart_a_replica(leader, Leader::terminate)
+}
+
+fn restart_a_replica<'l>(leader: &mut Leader<'l>, end: impl FnOnce(&mut Leader<'l>, usize)) -> bool {
     let replica = leader.pick_replica();
     let upstream = leader.nodes[replica].upstream;
-    leader.terminate(replica);
+    end(leader, replica);
     leader.unsettle(replica);
     if leader.dice.percent(50) {
         leader.let_clients_work();

@@ -16,7 +16,7 @@ use crate::support::{
 /// The number of servers.
 pub const N_NODES: usize = 3;
 
-/// What a server is started with.
+/// The settings of a server at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub appendonly: bool,
@@ -195,7 +195,7 @@ impl Node {
     }
 }
 
-/// What INFO says of a server.
+/// The figures that INFO has of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Info(HashMap<String, String>);
 

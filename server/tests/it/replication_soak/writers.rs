@@ -32,7 +32,7 @@ struct SentCommand {
     reply: String,
 }
 
-/// What clients and the leader of the soak share.
+/// The state that clients and the leader of the soak share.
 pub struct SoakShared {
     pub markers: Markers,
     /// The primary, and the port of each server: 0 while it does not run.
