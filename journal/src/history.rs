@@ -51,6 +51,9 @@ impl fmt::Debug for ReplicationId {
 /// The length of the chunks in which short pieces are gathered, in bytes.
 const CHUNK_BYTES: usize = 16 << 10;
 
+/// The bytes that are kept of a piece that is longer than the whole history.
+const COPIED_BYTES: u64 = 1 << 20;
+
 /// The last bytes of the stream.
 ///
 /// Long pieces are shared with the stream. Short ones are copied together, because each would keep more
@@ -92,10 +95,12 @@ impl History {
 
     /// Adds the bytes that follow.
     pub fn add(&mut self, bytes: &Bytes) {
-        if let Some(n_lost) = (bytes.len() as u64).checked_sub(self.most_bytes).filter(|&n| n > 0) {
-            // A part of them would keep the memory of all.
-            self.begin_anew(Lsn(self.end().0 + n_lost));
-            return self.add(&Bytes::copy_from_slice(&bytes[n_lost as usize..]));
+        if bytes.len() as u64 > self.most_bytes {
+            // A part of them would keep the memory of all. A copy must not take long.
+            let n_kept = self.most_bytes.min(COPIED_BYTES) as usize;
+            let n_lost = bytes.len() - n_kept;
+            self.begin_anew(Lsn(self.end().0 + n_lost as u64));
+            return self.add(&Bytes::copy_from_slice(&bytes[n_lost..]));
         }
         if bytes.len() >= CHUNK_BYTES {
             self.seal();
@@ -190,6 +195,9 @@ mod tests {
         assert_eq!((history.end(), history.n_bytes()), (Lsn((1 << 20) + 6), 100_000));
         let kept = history.since(history.first()).expect("it is kept");
         assert_eq!(kept.iter().map(Bytes::len).sum::<usize>(), 100_000);
+        history.limit(4 << 20);
+        history.add(&Bytes::from(vec![b'x'; 5 << 20]));
+        assert_eq!((history.end(), history.n_bytes()), (Lsn((6 << 20) + 6), COPIED_BYTES));
     }
 
     /// A search for a command in the parts misses none.
